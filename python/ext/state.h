@@ -1,0 +1,26 @@
+/* agentix._core: what the parts of the extension share.
+ *
+ * The module keeps everything in its own state: no static variable holds an object, so several
+ * interpreters may load it. A part is one file `<part>.c` with one entry, `agx_ext_add_<part>`,
+ * which adds the part's types and functions to the module; to add a part, declare the entry here
+ * and list it in module.c. A part that keeps objects adds its fields to `agx_ext_state` and one
+ * line each to the traverse and clear functions in module.c. */
+#ifndef AGX_EXT_STATE_H
+#define AGX_EXT_STATE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+typedef struct agx_ext_state agx_ext_state;
+
+struct agx_ext_state {
+    PyObject *error; /* agentix._core.Error: a C-level failure that no other exception names */
+};
+
+/* The state of a module, and of the module that defines a heap type; neither can fail for ours. */
+agx_ext_state *agx_ext_state_of(PyObject *module);
+
+/* Entries of the parts: 0, or -1 with an exception set. */
+int agx_ext_add_basics(PyObject *module);
+
+#endif
