@@ -68,6 +68,8 @@ static struct PyModuleDef module_def = {
     .m_free = module_free,
 };
 
+PyMODINIT_FUNC PyInit__core(void);
+
 PyMODINIT_FUNC PyInit__core(void) {
     return PyModuleDef_Init(&module_def);
 }
