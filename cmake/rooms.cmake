@@ -53,6 +53,8 @@ if(AGENTIX_RUNTIME AND EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/src/server/main.c")
   if(NOT AGENTIX_SANITIZE AND NOT AGENTIX_FUZZ)
     # libuv mentions resolver functions that a static glibc warns about; the runtime calls none.
     target_link_options(agentix-runtime PRIVATE -static-pie LINKER:--no-warnings)
+  else()
+    target_link_options(agentix-runtime PRIVATE -pie)
   endif()
   if(SKBUILD)
     install(TARGETS agentix-runtime RUNTIME DESTINATION "${SKBUILD_SCRIPTS_DIR}")
