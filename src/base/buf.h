@@ -1,0 +1,54 @@
+#ifndef AGX_BASE_BUF_H
+#define AGX_BASE_BUF_H
+/*
+ * A growable byte queue with a ceiling: bytes are appended at the end and consumed from the front.
+ *
+ * Invariants: the unread bytes are data[head .. head + len); head + len <= cap <= max + slack of one growth step.
+ * `data` may move with every append; views into it die with the next verb that is not const. Appending beyond `max`
+ * unread bytes changes nothing and returns AGX_BUF_E_FULL. Growth follows the bytes that came, never an announced
+ * length; an emptied buffer above 64 KiB gives its memory back.
+ */
+#include "base/cleanup.h"
+#include "base/view.h"
+
+enum { AGX_BUF_E_FULL = 1 };
+
+typedef struct agx_buf {
+        uint8_t *data;
+        size_t head;
+        size_t len;
+        size_t cap;
+        size_t max;
+} agx_buf;
+
+/* An empty buffer that may hold `max_` bytes. Needs no memory until the first append. */
+#define AGX_BUF_NULL(max_) ((agx_buf){.max = (max_)})
+
+void agx_buf_init(agx_buf *b, size_t max);
+void agx_buf_deinit(agx_buf *b);
+AGX_DEFINE_CLEANUP(agx_buf, agx_buf_deinit)
+
+/* Appends; 0, AGX_BUF_E_FULL, or -ENOMEM (nothing appended). */
+int agx_buf_append(agx_buf *b, const void *p, size_t n);
+/* Makes room for `n` more bytes and gives the place to write them; commit what was written. Same errors. */
+int agx_buf_reserve(agx_buf *b, size_t n, uint8_t **place);
+void agx_buf_commit(agx_buf *b, size_t n);
+/* Drops the first `n` unread bytes. */
+void agx_buf_consume(agx_buf *b, size_t n);
+/* Drops the unread bytes beyond the first `n`: undoes appends. */
+void agx_buf_truncate(agx_buf *b, size_t n);
+void agx_buf_clear(agx_buf *b);
+/* printf into the buffer; the same errors. */
+int agx_buf_printf(agx_buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static inline agx_view agx_buf_view(const agx_buf *b)
+{
+        return b->len ? agx_view_of(b->data + b->head, b->len) : agx_view_of("", 0);
+}
+
+static inline int agx_buf_append_view(agx_buf *b, agx_view v)
+{
+        return agx_buf_append(b, v.p, v.n);
+}
+
+#endif

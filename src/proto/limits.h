@@ -1,0 +1,61 @@
+#ifndef AGX_PROTO_LIMITS_H
+#define AGX_PROTO_LIMITS_H
+/*
+ * Every bound of Agentix, in one table. A bound that is not here is not a promise; tools/limits.py exports the lines
+ * to the docs, so each carries its unit and its reason.
+ */
+
+/* What travels. */
+#define AGX_MAX_MESSAGE (256u << 20)       /* bytes of one message: HTTP body, worker frame, later WebSocket message */
+#define AGX_MAX_NESTING 64                 /* depth of msgpack arrays and maps, on encode and decode alike */
+#define AGX_MAX_CALL_ID 256                /* bytes of a call id */
+#define AGX_MAX_CALLABLE 4096              /* bytes of "module::qualname" */
+#define AGX_MAX_SESSION 64                 /* bytes of a session name */
+#define AGX_MAX_ACKS 4096                  /* ids acknowledged by one request */
+#define AGX_MAX_FAULT_TYPE 256             /* bytes of error.type, cut by the sender, again by the receiver */
+#define AGX_MAX_FAULT_MESSAGE (64u << 10)  /* bytes of error.message */
+#define AGX_MAX_FAULT_TRACEBACK (256u << 10) /* bytes of error.traceback */
+
+/* HTTP. */
+#define AGX_HTTP_HEAD_MAX (32u << 10)      /* bytes of a request line or status line and its header fields; above: 431 */
+#define AGX_HTTP_HEADERS_MAX 100           /* header fields of one message; above: 431 */
+#define AGX_HTTP_CHUNK_LINE_MAX (4u << 10) /* bytes of one chunk-size line with its extensions */
+#define AGX_HTTP_TRAILER_MAX (8u << 10)    /* bytes of a trailer section */
+#define AGX_HTTP_HEAD_MS 10000             /* from the first byte of a head to its end; above: 408 */
+#define AGX_HTTP_BODY_GRACE_MS 10000       /* a body may be slow for this long, then: */
+#define AGX_HTTP_BODY_RATE 1024            /* bytes per second a body must arrive at; below: 408 */
+#define AGX_HTTP_IDLE_MS 75000             /* a kept-alive connection without a request */
+#define AGX_HTTP_FIRST_MS 10000            /* a new connection that says nothing */
+#define AGX_HTTP_WAIT_MAX_S 86400          /* seconds that `Prefer: wait` is honoured for; above it is lowered to this */
+#define AGX_MAX_CONNECTIONS 4096           /* accepted connections of one server; more wait in the kernel's queue */
+
+/* Calls (the ledger). */
+#define AGX_LEDGER_CALLS_MAX 65536         /* calls accepted or running at once; above: error type "Busy" */
+#define AGX_LEDGER_KEPT_MAX 4096           /* finished results kept for an acknowledgement; the oldest goes first */
+#define AGX_LEDGER_KEPT_BYTES (512u << 20) /* bytes of them */
+#define AGX_LEDGER_INLINE_MS 30000         /* a result answered inline to a client with a session is kept so long */
+#define AGX_LEDGER_WINDOW 4096             /* ids behind the newest one of a session that are told apart exactly */
+#define AGX_LEDGER_SESSIONS_MAX 65536      /* sessions remembered; the longest unused one without calls goes first */
+#define AGX_LEDGER_FOREIGN_MAX 1000000     /* retired ids not of our own form that are remembered, as 16-byte hashes */
+
+/* The worker. */
+#define AGX_WORKER_BOOT_MS 15000           /* spawn to `ready` or `boot_error` */
+#define AGX_WORKER_BOOT_DEATHS 5           /* deaths at boot within AGX_WORKER_BOOT_WINDOW_MS that are a definite error */
+#define AGX_WORKER_BOOT_WINDOW_MS 10000
+#define AGX_WORKER_BACKOFF_MIN_MS 20       /* first pause before a respawn after a death at boot; doubles */
+#define AGX_WORKER_BACKOFF_MAX_MS 2000
+#define AGX_WORKER_SHUTDOWN_MS 2000        /* `shutdown` to SIGTERM to SIGKILL, each step this long at most */
+#define AGX_WORKER_QUEUE_BYTES (512u << 20) /* frames waiting for the worker; above: error type "Busy" */
+#define AGX_OUTPUT_TAIL (64u << 10)        /* bytes of the worker's last output kept for error texts */
+#define AGX_OUTPUT_LINE (64u << 10)        /* bytes of a line of output before it is cut into pieces */
+
+/* The server. */
+#define AGX_SERVER_DRAIN_MS 5000           /* SIGTERM to exit, whatever still runs */
+
+/* The host. */
+#define AGX_CLIENT_CONNECTIONS_MAX 512     /* HTTP connections of one client; further calls wait for a free one */
+#define AGX_CLIENT_IDLE_MAX 32             /* of them kept when idle */
+#define AGX_CLIENT_IDLE_MS 30000           /* an idle connection is closed by the client after this */
+#define AGX_HEALTH_BODY_MAX 4096           /* bytes of a /health answer */
+
+#endif

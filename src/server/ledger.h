@@ -1,0 +1,110 @@
+#ifndef AGX_SERVER_LEDGER_H
+#define AGX_SERVER_LEDGER_H
+/*
+ * The one table of calls. At-most-once, one outcome each, whose call it is and what is kept for whom: all of it is
+ * decided here, whichever road (HTTP, later Socket.IO) a call, a repeat, a resume, an ack or a cancel came by.
+ *
+ *     offer -> ACCEPTED -> start -> RUNNING -> finish -> RETAINED -> ack | expiry | eviction -> retired (no entry)
+ *
+ * An entry exists from ACCEPTED to RETAINED; a retired id is remembered without one: ids of our own form,
+ * `<session>-<counter>`, by a low-water mark and a 4,096-bit window per session; foreign ids as 16-byte hashes, the
+ * last AGX_LEDGER_FOREIGN_MAX of them. A session is a name the host drew; a request without one belongs to the
+ * connection it came by, under a name the server makes for it (agx_ledger never sees connections).
+ *
+ * The ledger is a pure brain: no I/O; time comes in as monotonic milliseconds; nothing calls back. An entry pointer
+ * lives until the verb that retires it.
+ */
+#include "base/buf.h"
+#include "base/list.h"
+#include "base/map.h"
+
+typedef struct agx_ledger agx_ledger;
+
+typedef enum agx_call_state { AGX_CALL_ACCEPTED, AGX_CALL_RUNNING, AGX_CALL_RETAINED } agx_call_state;
+
+typedef struct agx_session agx_session; /* private to ledger.c */
+
+typedef struct agx_call {
+        agx_map_node by_id;    /* key: the call id, owned */
+        agx_list in_order;     /* of its state: running calls by age, retained ones by age */
+        agx_call_state state;
+        agx_session *session;
+        bool anonymous;        /* came without a session: belongs to its connection, or to the first that resumes it */
+        bool cancelled;        /* a cancel was asked for and passed on */
+        uint64_t worker;       /* the worker that runs it (RUNNING) */
+        uint64_t expires_ms;   /* RETAINED: when it goes by itself; UINT64_MAX: only by ack or eviction */
+        void *waiter;          /* the server's: who gets the answer as it comes; NULL: nobody just now */
+        bool ok;               /* RETAINED: .payload is a value, else an encoded fault map */
+        agx_buf payload;       /* RETAINED */
+} agx_call;
+
+static inline agx_view agx_call_id(const agx_call *call)
+{
+        return call->by_id.key;
+}
+
+int agx_ledger_new(agx_ledger **ledger, const uint8_t seed[16]);
+void agx_ledger_free(agx_ledger *ledger);
+AGX_DEFINE_CLEANUP_POINTER(agx_ledger, agx_ledger_free)
+
+/* ---- a call or a repeat of one ---- */
+
+typedef enum agx_offer {
+        AGX_OFFER_NEW,      /* *call is ACCEPTED and the caller must start it or finish it with a fault */
+        AGX_OFFER_OPEN,     /* known, accepted or running: *call */
+        AGX_OFFER_RETAINED, /* known, finished, its result is here: *call */
+        AGX_OFFER_RETIRED,  /* known, finished, result gone; or the id is another session's: ResultUnavailable, "dropped" */
+        AGX_OFFER_BUSY      /* AGX_LEDGER_CALLS_MAX calls are open: nothing was recorded, the id may be offered again */
+} agx_offer;
+
+/* `session` absent: anonymous. 0 or -ENOMEM (nothing recorded). */
+int agx_ledger_offer(agx_ledger *ledger, agx_view session, agx_view id, uint64_t now_ms, agx_offer *verdict, agx_call **call);
+/* ACCEPTED -> RUNNING in `worker`. */
+void agx_ledger_start(agx_ledger *ledger, agx_call *call, uint64_t worker);
+/* An open call ends. `payload` is taken over (moved out). The call becomes RETAINED, without expiry, whatever the
+ * bounds: the caller then delivers it to call->waiter, if any, and says how with one of the next two verbs. */
+void agx_ledger_finish(agx_ledger *ledger, agx_call *call, bool ok, agx_buf *payload);
+/* The result was written to a client as the answer of its own request: with a session it is kept
+ * AGX_LEDGER_INLINE_MS for a repeat; an anonymous one is retired now. The pointer may be dead afterwards. */
+void agx_ledger_answered(agx_ledger *ledger, agx_call *call, uint64_t now_ms);
+/* Nobody could be told: it is kept until ack or eviction (anonymous ones too). Bounds are enforced by dropping the oldest
+ * RETAINED calls, which may be this one. */
+void agx_ledger_keep(agx_ledger *ledger, agx_call *call);
+
+/* ---- what hosts ask ---- */
+
+typedef enum agx_resume {
+        AGX_RESUME_OPEN,       /* still accepted or running: stay silent, the answer will come */
+        AGX_RESUME_REPLAY,     /* *call holds the result */
+        AGX_RESUME_NEVER_SEEN, /* ResultUnavailable, reason never_seen: it may be sent again */
+        AGX_RESUME_DROPPED     /* ResultUnavailable, reason dropped: retired, or another session's */
+} agx_resume;
+/* An anonymous call is taken over by the session that resumes it. 0 or -ENOMEM. */
+int agx_ledger_resume(agx_ledger *ledger, agx_view session, agx_view id, uint64_t now_ms, agx_resume *answer, agx_call **call);
+/* Retires a RETAINED call of that session; anything else is passed over. */
+void agx_ledger_ack(agx_ledger *ledger, agx_view session, agx_view id);
+/* The call to be cancelled, or NULL: unknown, another session's, or finished (then its retained result is dropped). A
+ * second cancel gives NULL too. */
+agx_call *agx_ledger_cancel(agx_ledger *ledger, agx_view session, agx_view id);
+
+/* ---- what the worker's side asks ---- */
+
+/* The open call with this id, or NULL. */
+agx_call *agx_ledger_open(agx_ledger *ledger, agx_view id);
+/* Some call RUNNING in `worker`, the oldest first, or NULL: call it and finish each until none is left. */
+agx_call *agx_ledger_running_in(agx_ledger *ledger, uint64_t worker);
+/* Some ACCEPTED call, the oldest first, or NULL. */
+agx_call *agx_ledger_accepted(agx_ledger *ledger);
+
+/* ---- time and bounds ---- */
+
+/* Retires what has expired; gives when to come next (UINT64_MAX: no need). */
+uint64_t agx_ledger_tick(agx_ledger *ledger, uint64_t now_ms);
+
+typedef struct agx_ledger_counts {
+        size_t open, retained, retained_bytes, sessions, foreign;
+        uint64_t evicted; /* results dropped for want of room, ever: the server warns when it moves */
+} agx_ledger_counts;
+agx_ledger_counts agx_ledger_count(const agx_ledger *ledger);
+
+#endif
