@@ -4,7 +4,8 @@
  * msgpack, both ways, without trees.
  *
  * Writing appends to a buffer through msgpack-c's packing templates. The error is sticky: after the first failure the
- * verbs do nothing, and agx_mp_writer_end() tells. Reading is a cursor over bytes that are all there: each call gives
+ * verbs do nothing, and agx_mp_writer_end() tells; the buffer may then hold a part of the value, to be truncated by
+ * who knows where it began. Reading is a cursor over bytes that are all there: each call gives
  * the next token; strings and binaries are views into the input and live as long as it. It allocates nothing, checks
  * every announced length or count against the bytes left (an element takes at least one), bounds nesting in
  * agx_mp_skip() by its argument, and insists on valid UTF-8 in str. Its error is sticky too.
@@ -69,7 +70,11 @@ typedef struct agx_mp_reader {
 
 agx_mp_reader agx_mp_reader_on(agx_view bytes);
 agx_mp_token agx_mp_next(agx_mp_reader *r);
-/* Passes over one whole value, containers included, at most `depth` of them deep, without recursion. False on error. */
+/* The deepest nesting that agx_mp_skip() can follow, whatever its argument. */
+enum { AGX_MP_DEPTH_MAX = 128 };
+
+/* Passes over one whole value, containers included, at most `depth` of them deep, without recursion. False on error,
+ * which includes a value that is not there or not whole. */
 bool agx_mp_skip(agx_mp_reader *r, size_t depth);
 /* True when all bytes are used and no error came: a message followed by more bytes is malformed. */
 bool agx_mp_done(const agx_mp_reader *r);
