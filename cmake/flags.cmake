@@ -47,7 +47,7 @@ target_compile_options(agx_warnings INTERFACE
   $<$<C_COMPILER_ID:GNU>:-Wlogical-op -Wduplicated-cond -Wduplicated-branches -Wjump-misses-init>)
 
 add_library(agx_warnings_relaxed INTERFACE)
-target_compile_options(agx_warnings_relaxed INTERFACE -Wno-pedantic -Wno-cast-qual -Wno-conversion)
+target_compile_options(agx_warnings_relaxed INTERFACE -Wno-pedantic -Wno-cast-qual -Wno-write-strings -Wno-conversion)
 
 add_library(agx_hardened INTERFACE)
 target_link_options(agx_hardened INTERFACE
