@@ -12,64 +12,71 @@
 typedef int (*add_part_fn)(PyObject *module);
 
 static const add_part_fn parts[] = {
-    agx_ext_add_basics,
+        agx_ext_add_basics,
 };
 
-agx_ext_state *agx_ext_state_of(PyObject *module) {
-    return PyModule_GetState(module);
+agx_ext_state *agx_ext_state_of(PyObject *module)
+{
+        return PyModule_GetState(module);
 }
 
-int agx_ext_add_basics(PyObject *module) {
-    agx_ext_state *state = agx_ext_state_of(module);
-    state->error = PyErr_NewExceptionWithDoc("agentix._core.Error", "A failure inside the C engine.", NULL, NULL);
-    if (state->error == NULL || PyModule_AddObjectRef(module, "Error", state->error) < 0)
-        return -1;
-    return PyModule_AddStringConstant(module, "__version__", AGX_VERSION);
+int agx_ext_add_basics(PyObject *module)
+{
+        agx_ext_state *state = agx_ext_state_of(module);
+        state->error = PyErr_NewExceptionWithDoc("agentix._core.Error", "A failure inside the C engine.", NULL, NULL);
+        if (state->error == NULL || PyModule_AddObjectRef(module, "Error", state->error) < 0)
+                return -1;
+        return PyModule_AddStringConstant(module, "__version__", AGX_VERSION);
 }
 
-static int module_exec(PyObject *module) {
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        if (parts[i](module) < 0)
-            return -1;
-    return 0;
+static int module_exec(PyObject *module)
+{
+        for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+                if (parts[i](module) < 0)
+                        return -1;
+        return 0;
 }
 
-static int module_traverse(PyObject *module, visitproc visit, void *arg) {
-    agx_ext_state *state = agx_ext_state_of(module);
-    if (state != NULL)
-        Py_VISIT(state->error);
-    return 0;
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+        agx_ext_state *state = agx_ext_state_of(module);
+        if (state != NULL)
+                Py_VISIT(state->error);
+        return 0;
 }
 
-static int module_clear(PyObject *module) {
-    agx_ext_state *state = agx_ext_state_of(module);
-    if (state != NULL)
-        Py_CLEAR(state->error);
-    return 0;
+static int module_clear(PyObject *module)
+{
+        agx_ext_state *state = agx_ext_state_of(module);
+        if (state != NULL)
+                Py_CLEAR(state->error);
+        return 0;
 }
 
-static void module_free(void *module) {
-    module_clear(module);
+static void module_free(void *module)
+{
+        module_clear(module);
 }
 
 static PyModuleDef_Slot module_slots[] = {
-    {Py_mod_exec, (void *)module_exec},
-    {0, NULL},
+        {Py_mod_exec, (void *)module_exec},
+        {0, NULL},
 };
 
 static struct PyModuleDef module_def = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "agentix._core",
-    .m_doc = "The C engine of Agentix. Private: import from agentix instead.",
-    .m_size = sizeof(agx_ext_state),
-    .m_slots = module_slots,
-    .m_traverse = module_traverse,
-    .m_clear = module_clear,
-    .m_free = module_free,
+        PyModuleDef_HEAD_INIT,
+        .m_name = "agentix._core",
+        .m_doc = "The C engine of Agentix. Private: import from agentix instead.",
+        .m_size = sizeof(agx_ext_state),
+        .m_slots = module_slots,
+        .m_traverse = module_traverse,
+        .m_clear = module_clear,
+        .m_free = module_free,
 };
 
 PyMODINIT_FUNC PyInit__core(void);
 
-PyMODINIT_FUNC PyInit__core(void) {
-    return PyModuleDef_Init(&module_def);
+PyMODINIT_FUNC PyInit__core(void)
+{
+        return PyModuleDef_Init(&module_def);
 }

@@ -14,7 +14,7 @@
 typedef struct agx_ext_state agx_ext_state;
 
 struct agx_ext_state {
-    PyObject *error; /* agentix._core.Error: a C-level failure that no other exception names */
+        PyObject *error; /* agentix._core.Error: a C-level failure that no other exception names */
 };
 
 /* The state of a module, and of the module that defines a heap type; neither can fail for ours. */
