@@ -1,0 +1,285 @@
+"""One implementation of the public API: whichever `agentix` this interpreter imports.
+
+Only documented names are used, so the same loops measure any implementation.
+
+    python side.py ours [--quick] --venv DIR
+        sandboxes come from UvProvider(UvProviderConfig(reuse_venv=DIR))
+    python side.py reference [--quick]
+        the server is started as a process of its own and driven through RuntimeClient
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import http.client
+import logging
+import os
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import probe
+
+sys.path.insert(0, str(probe.TARGETS))
+import bench_target
+
+STEP_SECONDS = 60.0  # a loop that takes longer hangs: its rows are missing, the others are measured all the same
+READY_SECONDS = 60.0
+
+
+class Handle(Protocol):
+    """What a sandbox and a runtime client have in common."""
+
+    def remote(self, fn: Callable[..., Any], *args: Any) -> Awaitable[Any]: ...
+
+
+class Implementation(Protocol):
+    def sandbox(self) -> contextlib.AbstractAsyncContextManager[Handle]: ...
+
+    def server(self) -> contextlib.AbstractContextManager[int]:
+        """A server alone, from its start to its own ready signal; gives its process id."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def server_env(**more: str) -> dict[str, str]:
+    """Only what a server needs, so that nothing of the caller's shell changes the figures; no log file."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    return {**kept, "AGENTIX_LOG_DIR": "", **more}
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class Ours:
+    def __init__(self, venv: str) -> None:
+        from agentix.provider.uv import UvProvider, UvProviderConfig
+
+        from agentix import SandboxConfig
+
+        self._venv = venv
+        self._config = SandboxConfig(image="bench", bundle="bench", env={"AGENTIX_LOG_DIR": ""})
+        self._provider = UvProvider(UvProviderConfig(reuse_venv=venv))
+
+    def sandbox(self) -> contextlib.AbstractAsyncContextManager[Handle]:
+        return self._provider.session(self._config)
+
+    @contextlib.contextmanager
+    def server(self) -> Iterator[int]:
+        here = Path(sys.executable).parent / "agentix-runtime"
+        program = str(here) if here.exists() else shutil.which("agentix-runtime")
+        if program is None:
+            raise FileNotFoundError("no agentix-runtime beside the interpreter or on PATH")
+        with tempfile.TemporaryDirectory(prefix="agx-bench-") as scratch:
+            reader, writer = os.pipe()
+            os.set_inheritable(writer, True)
+            env = server_env(AGENTIX_READY_FD=str(writer), AGENTIX_BIND_SOCKET=f"{scratch}/server.sock")
+            pid = probe.spawn([program, "--python", f"{self._venv}/bin/python"], env)
+            os.close(writer)
+            try:
+                with os.fdopen(reader, "rb") as signal_end:
+                    line = signal_end.readline()
+                if not line.startswith(b"ready"):
+                    raise ConnectionError(f"the server said {line[:80]!r} instead of ready")
+                yield pid
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+                os.waitpid(pid, 0)
+
+    async def close(self) -> None:
+        await self._provider.aclose()
+
+
+class Reference:
+    """The command line and the client are those its users have; nothing of its inside is touched."""
+
+    def _start(self) -> tuple[subprocess.Popen[bytes], int]:
+        with socket.socket() as finder:
+            finder.bind(("127.0.0.1", 0))
+            port = finder.getsockname()[1]
+        command = [sys.executable, "-m", "uvicorn", "agentix.runtime.server.app:app"]
+        command += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error"]
+        process = subprocess.Popen(
+            command, env=server_env(), cwd=tempfile.gettempdir(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        return process, port
+
+    def _healthy(self, process: subprocess.Popen[bytes], port: int) -> bool:
+        if process.poll() is not None:
+            raise ConnectionError(f"the server ended with status {process.returncode} before it was healthy")
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def _ready(self) -> tuple[subprocess.Popen[bytes], int]:
+        process, port = self._start()
+        try:
+            end = time.monotonic() + READY_SECONDS
+            while not self._healthy(process, port):
+                if time.monotonic() > end:
+                    raise TimeoutError("the server was not healthy in time")
+                time.sleep(0.002)
+        except BaseException:
+            stop(process)
+            raise
+        return process, port
+
+    @contextlib.asynccontextmanager
+    async def sandbox(self) -> AsyncIterator[Handle]:
+        from agentix import RuntimeClient
+
+        process, port = self._ready()
+        try:
+            async with RuntimeClient(f"http://127.0.0.1:{port}") as client:
+                yield client
+        finally:
+            stop(process)
+
+    @contextlib.contextmanager
+    def server(self) -> Iterator[int]:
+        process, _ = self._ready()
+        try:
+            yield process.pid
+        finally:
+            stop(process)
+
+    async def close(self) -> None:
+        pass
+
+
+async def starts(impl: Implementation, report: probe.Report, effort: probe.Effort) -> None:
+    ready: list[float] = []
+    first: list[float] = []
+    with report.attempt("create_ready_ms", "create_first_ms"):
+        for _ in range(effort.creates):
+            start = time.perf_counter()
+            async with impl.sandbox() as handle:
+                ready.append(time.perf_counter() - start)
+                assert await handle.remote(bench_target.add, 1, 2) == 3
+                first.append(time.perf_counter() - start)
+        report.starts(ready, first)
+
+
+def server_alone(impl: Implementation, report: probe.Report, effort: probe.Effort) -> None:
+    taken: list[float] = []
+    with report.attempt(*probe.SERVER_KEYS):
+        for turn in range(effort.creates):
+            start = time.perf_counter()
+            with impl.server() as pid:
+                taken.append(time.perf_counter() - start)
+                if turn == 0:
+                    probe.settle(pid, report, effort)
+        report.rows["server_ready_ms"] = statistics.median(taken) * 1e3
+
+
+async def sequential(call: Callable[[], Awaitable[Any]], effort: probe.Effort) -> list[float]:
+    for _ in range(effort.warm_calls):
+        await call()
+    taken: list[float] = []
+    end = time.perf_counter() + effort.call_seconds
+    while len(taken) < effort.calls and (len(taken) < 100 or time.perf_counter() < end):
+        start = time.perf_counter()
+        await call()
+        taken.append(time.perf_counter() - start)
+    return taken
+
+
+async def in_flight(call: Callable[[], Awaitable[Any]], width: int, effort: probe.Effort) -> float:
+    """Calls per second from `width` tasks, each with one call in flight at all times."""
+    done, start = 0, time.perf_counter()
+
+    async def caller() -> None:
+        nonlocal done
+        while time.perf_counter() - start < effort.flight_seconds:
+            await call()
+            done += 1
+
+    await asyncio.gather(*(caller() for _ in range(width)))
+    return done / (time.perf_counter() - start)
+
+
+async def small_calls(impl: Implementation, report: probe.Report, effort: probe.Effort) -> None:
+    kinds = {"sync": bench_target.add, "async": bench_target.add_async}
+    with report.attempt(*probe.call_keys(*kinds), "tree_pss_MiB"):
+        async with impl.sandbox() as handle:
+            for kind, target in kinds.items():
+                call = partial(handle.remote, target, 1, 2)
+                with report.attempt(f"{kind}_p50_us", f"{kind}_p99_us"):
+                    report.latency(kind, await asyncio.wait_for(sequential(call, effort), STEP_SECONDS))
+                if kind == "sync":
+                    report.rows["tree_pss_MiB"] = probe.tree_mib(os.getpid())
+                for width in probe.IN_FLIGHT:
+                    with report.attempt(f"{kind}_c{width}_calls_s"):
+                        rate = await asyncio.wait_for(in_flight(call, width, effort), STEP_SECONDS)
+                        report.rows[f"{kind}_c{width}_calls_s"] = rate
+
+
+async def echo_seconds(handle: Handle, blob: bytes, effort: probe.Effort) -> float:
+    best = float("inf")
+    await handle.remote(bench_target.add, 1, 2)
+    for _ in range(effort.echoes):
+        start = time.perf_counter()
+        back = await handle.remote(bench_target.echo, blob)
+        best = min(best, time.perf_counter() - start)
+        if back != blob:
+            raise ValueError("the echo differs from what was sent")
+    return best
+
+
+async def echoes(impl: Implementation, report: probe.Report, effort: probe.Effort) -> None:
+    """A sandbox for each size: one that failed on a large value says nothing about the next."""
+    for mib in probe.ECHO_MIB:
+        with report.attempt(f"echo_{mib}_MB_s"):
+            async with impl.sandbox() as handle:
+                blob = os.urandom(mib << 20)
+                seconds = await asyncio.wait_for(echo_seconds(handle, blob, effort), STEP_SECONDS)
+            report.bandwidth(mib, seconds)
+
+
+async def measure(impl: Implementation, report: probe.Report, effort: probe.Effort) -> None:
+    await starts(impl, report, effort)
+    server_alone(impl, report, effort)
+    await small_calls(impl, report, effort)
+    await echoes(impl, report, effort)
+    await impl.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure the agentix that this interpreter imports; prints JSON.")
+    parser.add_argument("which", choices=("ours", "reference"))
+    parser.add_argument("--quick", action="store_true", help="short loops")
+    parser.add_argument("--venv", help="virtual environment of the worker (ours)")
+    args = parser.parse_args()
+    logging.disable(logging.CRITICAL)  # a busy host's log lines are not what is measured
+    report, effort = probe.Report("agentix" if args.which == "ours" else "agentixx"), probe.Effort(args.quick)
+    impl: Implementation = Ours(args.venv) if args.which == "ours" else Reference()
+    asyncio.run(measure(impl, report, effort))
+    report.print()
+
+
+if __name__ == "__main__":
+    main()
