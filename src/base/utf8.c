@@ -27,14 +27,21 @@ static size_t sequence(const unsigned char *p, size_t n)
         return more + 1;
 }
 
-bool agx_utf8_valid(agx_view v)
+size_t agx_utf8_prefix(agx_view v)
 {
-        while (v.n) {
-                size_t n = sequence((const unsigned char *)v.p, v.n);
+        agx_view rest = v;
+
+        while (rest.n) {
+                size_t n = sequence((const unsigned char *)rest.p, rest.n);
 
                 if (!n)
-                        return false;
-                v = agx_view_from(v, n);
+                        break;
+                rest = agx_view_from(rest, n);
         }
-        return true;
+        return v.n - rest.n;
+}
+
+bool agx_utf8_valid(agx_view v)
+{
+        return agx_utf8_prefix(v) == v.n;
 }

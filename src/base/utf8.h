@@ -4,5 +4,7 @@
 #include "base/view.h"
 
 bool agx_utf8_valid(agx_view v);
+/* How many bytes at the front are whole, well-formed characters. */
+size_t agx_utf8_prefix(agx_view v);
 
 #endif

@@ -43,6 +43,7 @@ typedef struct agx_call_reply {
 
 void agx_call_reply_put_value_head(agx_mp_writer *w, size_t value_bytes); /* {ok: true, value: <the bytes follow> } */
 void agx_call_reply_put_fault(agx_mp_writer *w, const agx_fault *fault);
+void agx_call_reply_put_fault_head(agx_mp_writer *w); /* {ok: false, error: <an encoded fault follows> } */
 void agx_call_reply_put_accepted(agx_mp_writer *w, agx_view call_id);
 /* Reads a 200 or 400 body (`accepted` false) or a 202 body (true). */
 bool agx_call_reply_get(agx_view body, bool accepted, agx_call_reply *reply);

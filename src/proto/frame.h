@@ -50,14 +50,18 @@ typedef struct agx_frame {
 enum {
         AGX_FRAME_E_TOO_LARGE = 1, /* announces or would need more than AGX_MAX_MESSAGE */
         AGX_FRAME_E_MALFORMED,     /* not a map, a mistyped or duplicate known key, a known type without its fields, bytes after it */
-        AGX_FRAME_E_MORE           /* agx_deframer_next only: all input used */
+        AGX_FRAME_E_MORE,          /* agx_deframer_next only: all input used */
+        AGX_FRAME_E_FULL           /* agx_frame_put only: the buffer's own ceiling */
 };
 
 /* Views point into `payload`. 0 (kind may be UNKNOWN) or AGX_FRAME_E_MALFORMED. */
 int agx_frame_parse(agx_view payload, agx_frame *frame);
-/* Appends header and payload; on any error the buffer is as before. 0, AGX_FRAME_E_TOO_LARGE, -ENOMEM.
+/* Appends header and payload; on any error the buffer is as before. 0, AGX_FRAME_E_TOO_LARGE, AGX_FRAME_E_FULL, -ENOMEM.
  * A fault's texts are cut as agx_fault_put does. */
 int agx_frame_put(agx_buf *out, const agx_frame *frame);
+/* The same without the bytes of the last binary field (CALL: arguments, RESULT and ITEM: value, SIO_*: data), which the
+ * caller sends right after from where they lie; the header counts them. Kinds without such a field are written whole. */
+int agx_frame_put_head(agx_buf *out, const agx_frame *frame);
 
 /*
  * The deframer. Lies over a stream: feed input, get payloads. A payload that lies whole in the input is given in

@@ -57,5 +57,19 @@
 #define AGX_CLIENT_IDLE_MAX 32             /* of them kept when idle */
 #define AGX_CLIENT_IDLE_MS 30000           /* an idle connection is closed by the client after this */
 #define AGX_HEALTH_BODY_MAX 4096           /* bytes of a /health answer */
+#define AGX_CLIENT_HEALTH_TEXT 128         /* bytes of each text in it */
+#define AGX_CLIENT_OPENING_MAX 32          /* connections being opened at once */
+#define AGX_CLIENT_OPEN_MS 10000           /* from the wish for a connection to the server's proof */
+#define AGX_CLIENT_GROW_MS 5               /* pause before the pool grows beyond AGX_CLIENT_IDLE_MAX again */
+#define AGX_CLIENT_DRAINING_MAX 64         /* connections kept to hear out the reply to an abandoned call */
+#define AGX_CLIENT_DRAIN_BODY (1u << 20)   /* bytes of such a reply; above: the connection is closed */
+#define AGX_CLIENT_INTERIM_MAX 8           /* informational (1xx) replies to one request */
+#define AGX_CLIENT_OUT_MAX (1u << 20)      /* bytes of a request's head and small body */
+#define AGX_CLIENT_INLINE_MAX (16u << 10)  /* larger arguments are sent from where they lie */
+#define AGX_CLIENT_POLL_MIN_MS 20          /* first pause before asking again for a call that still runs; grows */
+#define AGX_CLIENT_POLL_MAX_MS 500
+#define AGX_CLIENT_ACKS_KEPT 4096          /* results consumed and not yet acknowledged; the oldest is forgotten */
+#define AGX_CLIENT_ACKS_SENT 256           /* of them in one request */
+#define AGX_CLIENT_REASKS_MAX 8            /* times a call is sent anew because the server says it never saw it */
 
 #endif

@@ -1,0 +1,307 @@
+/*
+ * Frames. A payload is walked twice: once for its `type`, wherever it stands, once with the rows of that type, so that
+ * a key which is another type's business cannot spoil a frame, nor a future type's fields an old reader.
+ *
+ * The deframer keeps header and payload of an unfinished frame together in one buffer. It takes only the bytes of the
+ * frame at hand; what follows stays in the input, where most frames lie whole and are given out in place.
+ */
+#include "proto/frame.h"
+#include "base/err.h"
+#include "proto/fields.h"
+#include "proto/limits.h"
+
+enum { HEADER = 4, HEAD_SLACK = 256 };
+
+/* In the order they are written: what may be large comes last, so that it may also be sent from where it lies. */
+enum { TYPE, CALL_ID, CALLABLE, STREAM, SEQ, CREDIT, NAMESPACE, EVENT, FAULT, CONTEXT, ARGUMENTS, VALUE, DATA, ROWS };
+
+static const agx_field rows[ROWS] = {
+        [TYPE] = AGX_FIELD(agx_frame, type_text, "type", LAX_STR, "a str"),
+        [CALL_ID] = AGX_FIELD(agx_frame, call_id, "call_id", STR, "a str"),
+        [CALLABLE] = AGX_FIELD(agx_frame, callable, "callable", STR, "a str"),
+        [STREAM] = AGX_FIELD(agx_frame, stream, "stream", UINT, "a non-negative int"),
+        [SEQ] = AGX_FIELD(agx_frame, seq, "seq", UINT, "a non-negative int"),
+        [CREDIT] = AGX_FIELD(agx_frame, n, "n", UINT, "a non-negative int"),
+        [NAMESPACE] = AGX_FIELD(agx_frame, namespace_, "namespace", STR, "a str"),
+        [EVENT] = AGX_FIELD(agx_frame, event, "event", STR, "a str"),
+        [FAULT] = AGX_FIELD(agx_frame, fault, "error", FAULT, "a map"),
+        [CONTEXT] = AGX_FIELD(agx_frame, context, "context", BIN, "a bin"),
+        [ARGUMENTS] = AGX_FIELD(agx_frame, arguments, "arguments", BIN, "a bin"),
+        [VALUE] = AGX_FIELD(agx_frame, value, "value", BIN, "a bin"),
+        [DATA] = AGX_FIELD(agx_frame, data, "data", BIN, "a bin"),
+};
+
+#define BIT(row) ((uint32_t)1 << (row))
+
+/* What a kind needs, and what it may have besides. A kind that is not listed has no fields. */
+static const struct shape {
+        uint32_t needs, allows;
+} shapes[] = {
+        [AGX_FRAME_CALL] = {BIT(CALL_ID) | BIT(CALLABLE) | BIT(ARGUMENTS), BIT(CONTEXT) | BIT(STREAM)},
+        [AGX_FRAME_CANCEL] = {BIT(CALL_ID), 0},
+        [AGX_FRAME_CREDIT] = {BIT(CALL_ID) | BIT(CREDIT), 0},
+        [AGX_FRAME_SIO_INBOUND] = {BIT(NAMESPACE) | BIT(EVENT) | BIT(DATA), 0},
+        [AGX_FRAME_BOOT_ERROR] = {BIT(FAULT), 0},
+        [AGX_FRAME_RESULT] = {BIT(CALL_ID), BIT(VALUE)},
+        [AGX_FRAME_ERROR] = {BIT(CALL_ID) | BIT(FAULT), 0},
+        [AGX_FRAME_ITEM] = {BIT(CALL_ID) | BIT(SEQ) | BIT(VALUE), 0},
+        [AGX_FRAME_SIO_OPEN] = {BIT(NAMESPACE), 0},
+        [AGX_FRAME_SIO_EMIT] = {BIT(NAMESPACE) | BIT(EVENT) | BIT(DATA), 0},
+};
+
+static const agx_view kind_texts[] = {[AGX_FRAME_UNKNOWN] = {NULL, 0},
+#define X(name, text) [AGX_FRAME_##name] = {"" text, sizeof(text) - 1},
+                                      AGX_FRAME_MAP(X)
+#undef X
+};
+
+static agx_frame_kind kind_of(agx_view text)
+{
+        for (size_t kind = AGX_FRAME_UNKNOWN + 1; kind < sizeof(kind_texts) / sizeof(*kind_texts); ++kind)
+                if (agx_view_eq(kind_texts[kind], text))
+                        return (agx_frame_kind)kind;
+        return AGX_FRAME_UNKNOWN;
+}
+
+/* ---- reading ---- */
+
+static bool read_rows(agx_view payload, uint32_t known, agx_frame *frame, uint32_t *present)
+{
+        agx_mp_reader r = agx_mp_reader_on(payload);
+
+        return agx_fields_read(&r, (agx_fields){rows, ROWS, known}, AGX_MAX_NESTING, frame, present) && agx_mp_done(&r);
+}
+
+int agx_frame_parse(agx_view payload, agx_frame *frame)
+{
+        const struct shape *shape;
+        uint32_t present;
+
+        *frame = (agx_frame){.kind = AGX_FRAME_UNKNOWN};
+        if (!payload.n)
+                return 0;
+        if (!read_rows(payload, BIT(TYPE), frame, &present))
+                return AGX_FRAME_E_MALFORMED;
+        frame->kind = kind_of(frame->type_text);
+        if (frame->kind == AGX_FRAME_UNKNOWN)
+                return 0;
+        shape = &shapes[frame->kind];
+        if (!read_rows(payload, shape->needs | shape->allows, frame, &present) || shape->needs & ~present)
+                return AGX_FRAME_E_MALFORMED;
+        frame->has_stream = (present & BIT(STREAM)) != 0;
+        return 0;
+}
+
+/* ---- writing ---- */
+
+static bool is_text(size_t row)
+{
+        return rows[row].kind == AGX_FIELD_STR || rows[row].kind == AGX_FIELD_BIN;
+}
+
+/* The member of a text row. */
+static agx_view text_of(const agx_frame *frame, size_t row)
+{
+        return *(const agx_view *)(const void *)((const char *)frame + rows[row].offset);
+}
+
+/* The rows to be written: what the kind needs, and what else it may have if the frame gives it. */
+static uint32_t rows_of(const agx_frame *frame)
+{
+        const struct shape *shape = &shapes[frame->kind];
+        uint32_t given = shape->needs;
+
+        if (frame->kind == AGX_FRAME_RESULT)
+                given |= BIT(VALUE); /* nil stands for none */
+        if (frame->context.p)
+                given |= shape->allows & BIT(CONTEXT);
+        if (frame->has_stream)
+                given |= shape->allows & BIT(STREAM);
+        return given;
+}
+
+/* The row whose bytes may be left to the caller, or ROWS: the last one, if it is a bin. */
+static size_t tail_of(const agx_frame *frame, uint32_t given)
+{
+        for (size_t row = ROWS; row-- > CONTEXT + 1;)
+                if (given >> row & 1 && text_of(frame, row).p)
+                        return row;
+        return ROWS;
+}
+
+static void put_row(agx_mp_writer *w, const agx_frame *frame, size_t row, bool head_only)
+{
+        const void *place = (const char *)frame + rows[row].offset;
+
+        agx_mp_put_str(w, rows[row].key);
+        if (row == FAULT)
+                agx_fault_put(w, &frame->fault);
+        else if (rows[row].kind == AGX_FIELD_UINT)
+                agx_mp_put_uint(w, *(const uint64_t *)place);
+        else if (rows[row].kind == AGX_FIELD_STR)
+                agx_mp_put_str(w, text_of(frame, row));
+        else if (row == VALUE && !frame->value.p)
+                agx_mp_put_nil(w);
+        else if (head_only)
+                agx_mp_put_bin_head(w, text_of(frame, row).n);
+        else
+                agx_mp_put_bin(w, text_of(frame, row));
+}
+
+static int put_payload(agx_buf *out, const agx_frame *frame, uint32_t given, size_t tail)
+{
+        agx_mp_writer w = agx_mp_writer_on(out);
+
+        agx_mp_put_map(&w, 1 + (size_t)__builtin_popcount(given));
+        agx_mp_put_str(&w, rows[TYPE].key);
+        agx_mp_put_str(&w, kind_texts[frame->kind]);
+        for (size_t row = 0; row < ROWS; ++row)
+                if (given >> row & 1)
+                        put_row(&w, frame, row, row == tail);
+        return agx_mp_writer_end(&w);
+}
+
+/* Header and payload; the bytes of row `tail` are counted but not written. */
+static int put_counted(agx_buf *out, const agx_frame *frame, uint32_t given, size_t tail)
+{
+        static const uint8_t no_header[HEADER];
+        size_t start = out->len, n;
+        uint8_t *header;
+        int r = agx_buf_append(out, no_header, HEADER);
+
+        if (!r)
+                r = put_payload(out, frame, given, tail);
+        if (r)
+                return r < 0 ? r : AGX_FRAME_E_FULL;
+        n = out->len - start - HEADER + (tail < ROWS ? text_of(frame, tail).n : 0);
+        if (n > AGX_MAX_MESSAGE)
+                return AGX_FRAME_E_TOO_LARGE;
+        header = out->data + out->head + start;
+        for (size_t i = 0; i < HEADER; ++i)
+                header[i] = (uint8_t)(n >> (8 * i));
+        return 0;
+}
+
+static int put(agx_buf *out, const agx_frame *frame, uint32_t given, size_t tail)
+{
+        size_t start = out->len, room = HEAD_SLACK;
+        uint64_t bulk = 0;
+        uint8_t *place;
+        int r;
+
+        for (size_t row = 0; row < ROWS; ++row) {
+                if (given >> row & 1 && is_text(row)) {
+                        bulk += text_of(frame, row).n;
+                        room += row == tail ? 0 : text_of(frame, row).n;
+                }
+        }
+        if (bulk > AGX_MAX_MESSAGE)
+                return AGX_FRAME_E_TOO_LARGE;
+        /* Room for all of it at once, so that a large value is not copied again when the buffer grows. A mere hint: near
+     * the ceiling, where it does not fit, the exact size may. */
+        r = agx_buf_reserve(out, room, &place);
+        if (r < 0)
+                return r;
+        r = put_counted(out, frame, given, tail);
+        if (r)
+                agx_buf_truncate(out, start);
+        return r;
+}
+
+int agx_frame_put(agx_buf *out, const agx_frame *frame)
+{
+        return put(out, frame, rows_of(frame), ROWS);
+}
+
+int agx_frame_put_head(agx_buf *out, const agx_frame *frame)
+{
+        uint32_t given = rows_of(frame);
+
+        return put(out, frame, given, tail_of(frame, given));
+}
+
+/* ---- the deframer ---- */
+
+void agx_deframer_init(agx_deframer *d, size_t max)
+{
+        *d = (agx_deframer){.max = max};
+        agx_buf_init(&d->partial, max + HEADER);
+}
+
+void agx_deframer_deinit(agx_deframer *d)
+{
+        agx_buf_deinit(&d->partial);
+        d->emptied = false;
+}
+
+static size_t announced(const void *bytes)
+{
+        const uint8_t *p = bytes;
+
+        return p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
+}
+
+static void forget_given(agx_deframer *d)
+{
+        if (d->emptied)
+                agx_buf_clear(&d->partial);
+        d->emptied = false;
+}
+
+/* Moves bytes from the input until `partial` holds `want` of them; AGX_FRAME_E_MORE while it does not. */
+static int gather(agx_deframer *d, agx_view *in, size_t want)
+{
+        agx_view part;
+        int r;
+
+        if (d->partial.len >= want)
+                return 0;
+        part = agx_view_first(*in, want - d->partial.len);
+        r = agx_buf_append_view(&d->partial, part);
+        if (r)
+                return agx_trace(r < 0 ? r : -EOVERFLOW); /* the ceiling was checked: cannot be full */
+        *in = agx_view_from(*in, part.n);
+        return d->partial.len < want ? AGX_FRAME_E_MORE : 0;
+}
+
+/* The whole frame at the front of the input, in place. False: it is not whole. */
+static bool take_whole(const agx_deframer *d, agx_view *in, agx_view *payload)
+{
+        size_t n;
+
+        if (d->partial.len || in->n < HEADER)
+                return false;
+        n = announced(in->p);
+        if (n > d->max || in->n - HEADER < n)
+                return false;
+        *payload = agx_view_of(in->p + HEADER, n);
+        *in = agx_view_from(*in, HEADER + n);
+        return true;
+}
+
+int agx_deframer_next(agx_deframer *d, agx_view *in, agx_view *payload)
+{
+        size_t n;
+        int r;
+
+        forget_given(d);
+        if (take_whole(d, in, payload))
+                return 0;
+        r = gather(d, in, HEADER);
+        if (r)
+                return r;
+        n = announced(d->partial.data + d->partial.head);
+        if (n > d->max)
+                return AGX_FRAME_E_TOO_LARGE;
+        r = gather(d, in, HEADER + n);
+        if (r)
+                return r;
+        *payload = agx_view_from(agx_buf_view(&d->partial), HEADER);
+        d->emptied = true;
+        return 0;
+}
+
+bool agx_deframer_idle(const agx_deframer *d)
+{
+        return d->emptied || !d->partial.len;
+}
