@@ -14,7 +14,10 @@
  */
 #include "base/buf.h"
 
-typedef enum agx_http1_role { AGX_HTTP1_SERVER, AGX_HTTP1_CLIENT } agx_http1_role; /* reads requests / reads responses */
+typedef enum agx_http1_role {
+        AGX_HTTP1_SERVER,
+        AGX_HTTP1_CLIENT
+} agx_http1_role; /* reads requests / reads responses */
 
 typedef struct agx_http1_bounds {
         size_t head_max;       /* bytes of start line and header fields */
@@ -30,11 +33,11 @@ typedef struct agx_http1_field {
 } agx_http1_field;
 
 typedef struct agx_http1_head {
-        agx_view method;      /* requests */
-        agx_view target;      /* requests */
-        unsigned status;      /* responses */
-        bool http11;          /* false: HTTP/1.0 */
-        bool keep_alive;      /* what the message says of the connection */
+        agx_view method; /* requests */
+        agx_view target; /* requests */
+        unsigned status; /* responses */
+        bool http11;     /* false: HTTP/1.0 */
+        bool keep_alive; /* what the message says of the connection */
         bool chunked;
         bool has_length;
         uint64_t length;
@@ -59,10 +62,10 @@ typedef struct agx_http1_event {
 
 /* What agx_http1_next() returns besides 0 and -ENOMEM; each maps to a status a server answers before closing. */
 enum {
-        AGX_HTTP1_E_BAD = 1,        /* 400 */
-        AGX_HTTP1_E_HEAD_SIZE,      /* 431 */
-        AGX_HTTP1_E_BODY_SIZE,      /* 413: announced or actual; known before any byte of it is stored */
-        AGX_HTTP1_E_VERSION         /* 505 */
+        AGX_HTTP1_E_BAD = 1,   /* 400 */
+        AGX_HTTP1_E_HEAD_SIZE, /* 431 */
+        AGX_HTTP1_E_BODY_SIZE, /* 413: announced or actual; known before any byte of it is stored */
+        AGX_HTTP1_E_VERSION    /* 505 */
 };
 
 typedef struct agx_http1 agx_http1;
