@@ -4,6 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .ONESHELL:
+.NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
 JOBS ?= $(shell nproc)

@@ -12,3 +12,6 @@ target_compile_definitions(_core PRIVATE AGX_VERSION="${PROJECT_VERSION}")
 # Nothing of ours or of the archives inside is visible to other extensions in the process.
 target_link_options(_core PRIVATE LINKER:--exclude-libs,ALL LINKER:--no-undefined-version)
 install(TARGETS _core LIBRARY DESTINATION agentix)
+if(SKBUILD_METADATA_DIR)
+  install(FILES "${LLHTTP_DIR}/LICENSE-MIT" DESTINATION "${SKBUILD_METADATA_DIR}/licenses" RENAME LICENSE-llhttp)
+endif()

@@ -96,7 +96,9 @@ sync_environment() {
     cat "$log" >&2
     die "uv sync failed (above)"
   fi
-  grep -E '^ *[+~-] ' "$log" | sed 's/^ */setup: /' || true
+  local changed
+  changed=$(sed -nE 's/^ *[+~] ([^ =]+)(==([^ ]+))?.*/\1 \3/p' "$log" | paste -sd, | sed 's/,/, /g')
+  if [[ -n $changed ]]; then say "installed in .venv: $changed"; fi
 }
 
 need_packages "${APT_PACKAGES[@]}"
