@@ -6,19 +6,19 @@
  */
 
 /* What travels. */
-#define AGX_MAX_MESSAGE (256u << 20)       /* bytes of one message: HTTP body, worker frame, later WebSocket message */
-#define AGX_MAX_NESTING 64                 /* depth of msgpack arrays and maps, on encode and decode alike */
-#define AGX_MAX_CALL_ID 256                /* bytes of a call id */
-#define AGX_MAX_CALLABLE 4096              /* bytes of "module::qualname" */
-#define AGX_MAX_SESSION 64                 /* bytes of a session name */
-#define AGX_MAX_ACKS 4096                  /* ids acknowledged by one request */
-#define AGX_MAX_FAULT_TYPE 256             /* bytes of error.type, cut by the sender, again by the receiver */
-#define AGX_MAX_FAULT_MESSAGE (64u << 10)  /* bytes of error.message */
+#define AGX_MAX_MESSAGE (256u << 20)      /* bytes of one message: HTTP body, worker frame, later WebSocket message */
+#define AGX_MAX_NESTING 64                /* depth of msgpack arrays and maps, on encode and decode alike */
+#define AGX_MAX_CALL_ID 256               /* bytes of a call id */
+#define AGX_MAX_CALLABLE 4096             /* bytes of "module::qualname" */
+#define AGX_MAX_SESSION 64                /* bytes of a session name */
+#define AGX_MAX_ACKS 4096                 /* ids acknowledged by one request */
+#define AGX_MAX_FAULT_TYPE 256            /* bytes of error.type, cut by the sender, again by the receiver */
+#define AGX_MAX_FAULT_MESSAGE (64u << 10) /* bytes of error.message */
 #define AGX_MAX_FAULT_TRACEBACK (256u << 10) /* bytes of error.traceback */
 
 /* HTTP. */
-#define AGX_HTTP_HEAD_MAX (32u << 10)      /* bytes of a request line or status line and its header fields; above: 431 */
-#define AGX_HTTP_HEADERS_MAX 100           /* header fields of one message; above: 431 */
+#define AGX_HTTP_HEAD_MAX (32u << 10) /* bytes of a request line or status line and its header fields; above: 431 */
+#define AGX_HTTP_HEADERS_MAX 100      /* header fields of one message; above: 431 */
 #define AGX_HTTP_CHUNK_LINE_MAX (4u << 10) /* bytes of one chunk-size line with its extensions */
 #define AGX_HTTP_TRAILER_MAX (8u << 10)    /* bytes of a trailer section */
 #define AGX_HTTP_HEAD_MS 10000             /* from the first byte of a head to its end; above: 408 */
@@ -26,8 +26,8 @@
 #define AGX_HTTP_BODY_RATE 1024            /* bytes per second a body must arrive at; below: 408 */
 #define AGX_HTTP_IDLE_MS 75000             /* a kept-alive connection without a request */
 #define AGX_HTTP_FIRST_MS 10000            /* a new connection that says nothing */
-#define AGX_HTTP_WAIT_MAX_S 86400          /* seconds that `Prefer: wait` is honoured for; above it is lowered to this */
-#define AGX_MAX_CONNECTIONS 4096           /* accepted connections of one server; more wait in the kernel's queue */
+#define AGX_HTTP_WAIT_MAX_S 86400 /* seconds that `Prefer: wait` is honoured for; above it is lowered to this */
+#define AGX_MAX_CONNECTIONS 4096  /* accepted connections of one server; more wait in the kernel's queue */
 
 /* Calls (the ledger). */
 #define AGX_LEDGER_CALLS_MAX 65536         /* calls accepted or running at once; above: error type "Busy" */
@@ -37,39 +37,40 @@
 #define AGX_LEDGER_WINDOW 4096             /* ids behind the newest one of a session that are told apart exactly */
 #define AGX_LEDGER_SESSIONS_MAX 65536      /* sessions remembered; the longest unused one without calls goes first */
 #define AGX_LEDGER_FOREIGN_MAX 1000000     /* retired ids not of our own form that are remembered, as 16-byte hashes */
+#define AGX_LEDGER_FORGOTTEN_MAX 1000000   /* sessions that had to go whose newest counter is remembered */
 
 /* The worker. */
-#define AGX_WORKER_BOOT_MS 15000           /* spawn to `ready` or `boot_error` */
-#define AGX_WORKER_BOOT_DEATHS 5           /* deaths at boot within AGX_WORKER_BOOT_WINDOW_MS that are a definite error */
+#define AGX_WORKER_BOOT_MS 15000 /* spawn to `ready` or `boot_error` */
+#define AGX_WORKER_BOOT_DEATHS 5 /* deaths at boot within AGX_WORKER_BOOT_WINDOW_MS that are a definite error */
 #define AGX_WORKER_BOOT_WINDOW_MS 10000
-#define AGX_WORKER_BACKOFF_MIN_MS 20       /* first pause before a respawn after a death at boot; doubles */
+#define AGX_WORKER_BACKOFF_MIN_MS 20 /* first pause before a respawn after a death at boot; doubles */
 #define AGX_WORKER_BACKOFF_MAX_MS 2000
-#define AGX_WORKER_SHUTDOWN_MS 2000        /* `shutdown` to SIGTERM to SIGKILL, each step this long at most */
+#define AGX_WORKER_SHUTDOWN_MS 2000         /* `shutdown` to SIGTERM to SIGKILL, each step this long at most */
 #define AGX_WORKER_QUEUE_BYTES (512u << 20) /* frames waiting for the worker; above: error type "Busy" */
-#define AGX_OUTPUT_TAIL (64u << 10)        /* bytes of the worker's last output kept for error texts */
-#define AGX_OUTPUT_LINE (64u << 10)        /* bytes of a line of output before it is cut into pieces */
+#define AGX_OUTPUT_TAIL (64u << 10)         /* bytes of the worker's last output kept for error texts */
+#define AGX_OUTPUT_LINE (64u << 10)         /* bytes of a line of output before it is cut into pieces */
 
 /* The server. */
-#define AGX_SERVER_DRAIN_MS 5000           /* SIGTERM to exit, whatever still runs */
+#define AGX_SERVER_DRAIN_MS 5000 /* SIGTERM to exit, whatever still runs */
 
 /* The host. */
-#define AGX_CLIENT_CONNECTIONS_MAX 512     /* HTTP connections of one client; further calls wait for a free one */
-#define AGX_CLIENT_IDLE_MAX 32             /* of them kept when idle */
-#define AGX_CLIENT_IDLE_MS 30000           /* an idle connection is closed by the client after this */
-#define AGX_HEALTH_BODY_MAX 4096           /* bytes of a /health answer */
-#define AGX_CLIENT_HEALTH_TEXT 128         /* bytes of each text in it */
-#define AGX_CLIENT_OPENING_MAX 32          /* connections being opened at once */
-#define AGX_CLIENT_OPEN_MS 10000           /* from the wish for a connection to the server's proof */
-#define AGX_CLIENT_GROW_MS 5               /* pause before the pool grows beyond AGX_CLIENT_IDLE_MAX again */
-#define AGX_CLIENT_DRAINING_MAX 64         /* connections kept to hear out the reply to an abandoned call */
-#define AGX_CLIENT_DRAIN_BODY (1u << 20)   /* bytes of such a reply; above: the connection is closed */
-#define AGX_CLIENT_INTERIM_MAX 8           /* informational (1xx) replies to one request */
-#define AGX_CLIENT_OUT_MAX (1u << 20)      /* bytes of a request's head and small body */
-#define AGX_CLIENT_INLINE_MAX (16u << 10)  /* larger arguments are sent from where they lie */
-#define AGX_CLIENT_POLL_MIN_MS 20          /* first pause before asking again for a call that still runs; grows */
+#define AGX_CLIENT_CONNECTIONS_MAX 512    /* HTTP connections of one client; further calls wait for a free one */
+#define AGX_CLIENT_IDLE_MAX 32            /* of them kept when idle */
+#define AGX_CLIENT_IDLE_MS 30000          /* an idle connection is closed by the client after this */
+#define AGX_HEALTH_BODY_MAX 4096          /* bytes of a /health answer */
+#define AGX_CLIENT_HEALTH_TEXT 128        /* bytes of each text in it */
+#define AGX_CLIENT_OPENING_MAX 32         /* connections being opened at once */
+#define AGX_CLIENT_OPEN_MS 10000          /* from the wish for a connection to the server's proof */
+#define AGX_CLIENT_GROW_MS 5              /* pause before the pool grows beyond AGX_CLIENT_IDLE_MAX again */
+#define AGX_CLIENT_DRAINING_MAX 64        /* connections kept to hear out the reply to an abandoned call */
+#define AGX_CLIENT_DRAIN_BODY (1u << 20)  /* bytes of such a reply; above: the connection is closed */
+#define AGX_CLIENT_INTERIM_MAX 8          /* informational (1xx) replies to one request */
+#define AGX_CLIENT_OUT_MAX (1u << 20)     /* bytes of a request's head and small body */
+#define AGX_CLIENT_INLINE_MAX (16u << 10) /* larger arguments are sent from where they lie */
+#define AGX_CLIENT_POLL_MIN_MS 20         /* first pause before asking again for a call that still runs; grows */
 #define AGX_CLIENT_POLL_MAX_MS 500
-#define AGX_CLIENT_ACKS_KEPT 4096          /* results consumed and not yet acknowledged; the oldest is forgotten */
-#define AGX_CLIENT_ACKS_SENT 256           /* of them in one request */
-#define AGX_CLIENT_REASKS_MAX 8            /* times a call is sent anew because the server says it never saw it */
+#define AGX_CLIENT_ACKS_KEPT 4096 /* results consumed and not yet acknowledged; the oldest is forgotten */
+#define AGX_CLIENT_ACKS_SENT 256  /* of them in one request */
+#define AGX_CLIENT_REASKS_MAX 8   /* times a call is sent anew because the server says it never saw it */
 
 #endif
