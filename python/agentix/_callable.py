@@ -53,9 +53,7 @@ class RemoteCallable(str):
         if not separator or not module or not qualname or module.startswith("."):
             raise ValueError(f"{str(self)!r} does not have the form module::qualname")
         __import__(module)
-        found: Any = sys.modules.get(module)
-        if found is None:
-            raise ModuleNotFoundError(f"module {module!r} removed itself while it was imported", name=module)
+        found: Any = sys.modules[module]
         for part in qualname.split("."):
             found = getattr(found, part)
         if not callable(found):

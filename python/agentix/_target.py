@@ -109,9 +109,12 @@ def _importable_main(main: str, qualname: str) -> str:
 
 
 def _module_name_of(file: str) -> str | None:
-    """The dotted name of a file; an entry of `sys.path` that is itself a package counts only if no other one fits."""
+    """The dotted name of a file, links resolved first, as Python does for the script's own entry of `sys.path`.
+
+    An entry that is itself a package's directory counts only if no other one fits.
+    """
     inside: str | None = None
-    for path in dict.fromkeys((os.path.abspath(file), os.path.realpath(file))):
+    for path in dict.fromkeys((os.path.realpath(file), os.path.abspath(file))):
         stem, extension = os.path.splitext(path)
         for entry in sys.path if extension in (".py", ".pyc") else ():
             root = os.path.join(os.path.abspath(entry), "")
