@@ -17,7 +17,7 @@ typedef struct agx_call_request {
         agx_view context;
         bool has_stream;
         uint64_t stream;
-        agx_view acks;      /* the msgpack array as sent, already checked; absent: none. Walk with agx_call_acks_next */
+        agx_view acks; /* the msgpack array as sent, already checked; absent: none. Walk with agx_call_acks_next */
 } agx_call_request;
 
 /* Views point into `body`. On failure `*why` says in a few static words what is wrong: the 400's message. */
@@ -34,10 +34,10 @@ agx_call_acks agx_call_acks_of(agx_view acks);
 bool agx_call_acks_next(agx_call_acks *acks, agx_view *id);
 
 typedef struct agx_call_reply {
-        bool accepted;  /* the 202 form: only call_id */
+        bool accepted; /* the 202 form: only call_id */
         bool ok;
         agx_view call_id;
-        agx_view value; /* with ok */
+        agx_view value;  /* with ok */
         agx_fault fault; /* with !ok */
 } agx_call_reply;
 

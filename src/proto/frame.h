@@ -35,13 +35,13 @@ typedef struct agx_frame {
         agx_view call_id;
         agx_view callable;
         agx_view arguments;
-        agx_view context;   /* absent: no key */
-        agx_view value;     /* absent in a RESULT: nil */
-        agx_fault fault;    /* of ERROR and BOOT_ERROR */
+        agx_view context; /* absent: no key */
+        agx_view value;   /* absent in a RESULT: nil */
+        agx_fault fault;  /* of ERROR and BOOT_ERROR */
         bool has_stream;
-        uint64_t stream;    /* credit offered with a CALL */
-        uint64_t seq;       /* of ITEM */
-        uint64_t n;         /* of CREDIT */
+        uint64_t stream; /* credit offered with a CALL */
+        uint64_t seq;    /* of ITEM */
+        uint64_t n;      /* of CREDIT */
         agx_view namespace_;
         agx_view event;
         agx_view data;
@@ -49,9 +49,9 @@ typedef struct agx_frame {
 
 enum {
         AGX_FRAME_E_TOO_LARGE = 1, /* announces or would need more than AGX_MAX_MESSAGE */
-        AGX_FRAME_E_MALFORMED,     /* not a map, a mistyped or duplicate known key, a known type without its fields, bytes after it */
-        AGX_FRAME_E_MORE,          /* agx_deframer_next only: all input used */
-        AGX_FRAME_E_FULL           /* agx_frame_put only: the buffer's own ceiling */
+        AGX_FRAME_E_MALFORMED, /* not a map, a mistyped or duplicate known key, a known type without its fields, bytes after it */
+        AGX_FRAME_E_MORE, /* agx_deframer_next only: all input used */
+        AGX_FRAME_E_FULL  /* agx_frame_put only: the buffer's own ceiling */
 };
 
 /* Views point into `payload`. 0 (kind may be UNKNOWN) or AGX_FRAME_E_MALFORMED. */

@@ -9,10 +9,18 @@
  * An entry exists from ACCEPTED to RETAINED; a retired id is remembered without one: ids of our own form,
  * `<session>-<counter>`, by a low-water mark and a 4,096-bit window per session; foreign ids as 16-byte hashes, the
  * last AGX_LEDGER_FOREIGN_MAX of them. A session is a name the host drew; a request without one belongs to the
- * connection it came by, under a name the server makes for it (agx_ledger never sees connections).
+ * connection it came by, under a name the server makes for it (agx_ledger never sees connections). An empty name counts
+ * as none. A call without a session may be repeated, acknowledged and cancelled by whoever has none either.
+ *
+ * What is forgotten errs to one side: an id that may have run is answered "dropped", never run again. See sessions.h for
+ * what is remembered of a session that had to make room.
  *
  * The ledger is a pure brain: no I/O; time comes in as monotonic milliseconds; nothing calls back. An entry pointer
- * lives until the verb that retires it.
+ * lives until the verb that retires it. Between agx_ledger_finish() and the caller's answered() or keep() that is nobody
+ * else's: an ack or a cancel that comes then takes effect with that next verb, and eviction passes the call over. After
+ * it, any keep() or answered() of another call, or a tick, may retire it: copy what is to be sent, or find it again.
+ *
+ * Ids and session names come in checked: at most AGX_MAX_CALL_ID and AGX_MAX_SESSION bytes.
  */
 #include "base/buf.h"
 #include "base/list.h"
@@ -22,20 +30,27 @@ typedef struct agx_ledger agx_ledger;
 
 typedef enum agx_call_state { AGX_CALL_ACCEPTED, AGX_CALL_RUNNING, AGX_CALL_RETAINED } agx_call_state;
 
-typedef struct agx_session agx_session; /* private to ledger.c */
+typedef struct agx_session agx_session; /* private to the ledger: sessions.h */
 
 typedef struct agx_call {
-        agx_map_node by_id;    /* key: the call id, owned */
-        agx_list in_order;     /* of its state: running calls by age, retained ones by age */
+        agx_map_node by_id; /* key: the call id, owned */
+        agx_list in_order;  /* of its state: running calls by age, retained ones by age */
         agx_call_state state;
         agx_session *session;
-        bool anonymous;        /* came without a session: belongs to its connection, or to the first that resumes it */
-        bool cancelled;        /* a cancel was asked for and passed on */
-        uint64_t worker;       /* the worker that runs it (RUNNING) */
-        uint64_t expires_ms;   /* RETAINED: when it goes by itself; UINT64_MAX: only by ack or eviction */
-        void *waiter;          /* the server's: who gets the answer as it comes; NULL: nobody just now */
-        bool ok;               /* RETAINED: .payload is a value, else an encoded fault map */
-        agx_buf payload;       /* RETAINED */
+        bool anonymous;      /* came without a session: belongs to its connection, or to the first that resumes it */
+        bool cancelled;      /* a cancel was asked for and passed on */
+        uint64_t worker;     /* the worker that runs it (RUNNING) */
+        uint64_t expires_ms; /* RETAINED: when it goes by itself; UINT64_MAX: only by ack or eviction */
+        void *waiter;        /* the server's: who gets the answer as it comes; NULL: nobody just now */
+        bool ok;             /* RETAINED: .payload is a value, else an encoded fault map */
+        agx_buf payload;     /* RETAINED */
+
+        /* Private to ledger.c. */
+        agx_list by_expiry;
+        size_t bytes; /* of the payload as it came, whatever the server did with it since */
+        bool foreign; /* retired into the ring of foreign ids, not its session's window */
+        bool kept;    /* RETAINED and answered() or keep() was called: it may be evicted */
+        bool dropped; /* RETAINED, acknowledged or cancelled before that: goes with the next of them */
 } agx_call;
 
 static inline agx_view agx_call_id(const agx_call *call)
@@ -43,7 +58,23 @@ static inline agx_view agx_call_id(const agx_call *call)
         return call->by_id.key;
 }
 
+/* The bounds of limits.h. Tests inject smaller ones. */
+typedef struct agx_ledger_bounds {
+        size_t calls_max;
+        size_t kept_max;
+        size_t kept_bytes;
+        uint64_t inline_ms;
+        uint32_t window; /* 1 to AGX_LEDGER_WINDOW */
+        size_t sessions_max;
+        uint32_t forgotten_max;
+        uint32_t foreign_max;
+} agx_ledger_bounds;
+
+extern const agx_ledger_bounds agx_ledger_bounds_default;
+
+/* `seed`: 16 random bytes for the hash tables. 0 or -ENOMEM. */
 int agx_ledger_new(agx_ledger **ledger, const uint8_t seed[16]);
+int agx_ledger_new_bounded(agx_ledger **ledger, const uint8_t seed[16], const agx_ledger_bounds *bounds);
 void agx_ledger_free(agx_ledger *ledger);
 AGX_DEFINE_CLEANUP_POINTER(agx_ledger, agx_ledger_free)
 
@@ -53,19 +84,23 @@ typedef enum agx_offer {
         AGX_OFFER_NEW,      /* *call is ACCEPTED and the caller must start it or finish it with a fault */
         AGX_OFFER_OPEN,     /* known, accepted or running: *call */
         AGX_OFFER_RETAINED, /* known, finished, its result is here: *call */
-        AGX_OFFER_RETIRED,  /* known, finished, result gone; or the id is another session's: ResultUnavailable, "dropped" */
-        AGX_OFFER_BUSY      /* AGX_LEDGER_CALLS_MAX calls are open: nothing was recorded, the id may be offered again */
+        AGX_OFFER_RETIRED, /* known, finished, result gone; or the id is another session's: ResultUnavailable, "dropped" */
+        AGX_OFFER_BUSY     /* AGX_LEDGER_CALLS_MAX calls are open: nothing was recorded, the id may be offered again */
 } agx_offer;
 
-/* `session` absent: anonymous. 0 or -ENOMEM (nothing recorded). */
-int agx_ledger_offer(agx_ledger *ledger, agx_view session, agx_view id, uint64_t now_ms, agx_offer *verdict, agx_call **call);
-/* ACCEPTED -> RUNNING in `worker`. */
+/* `session` absent: anonymous. A session that repeats the id of an anonymous call takes it over, as by resume. 0 or
+ * -ENOMEM (nothing recorded). */
+int agx_ledger_offer(agx_ledger *ledger, agx_view session, agx_view id, uint64_t now_ms, agx_offer *verdict,
+                     agx_call **call);
+/* ACCEPTED -> RUNNING in `worker`. A call in another state is left alone. */
 void agx_ledger_start(agx_ledger *ledger, agx_call *call, uint64_t worker);
 /* An open call ends. `payload` is taken over (moved out). The call becomes RETAINED, without expiry, whatever the
- * bounds: the caller then delivers it to call->waiter, if any, and says how with one of the next two verbs. */
+ * bounds: the caller then delivers it to call->waiter, if any, and says how with one of the next two verbs.
+ * A call that is not open any more keeps its first outcome; the payload is freed. */
 void agx_ledger_finish(agx_ledger *ledger, agx_call *call, bool ok, agx_buf *payload);
 /* The result was written to a client as the answer of its own request: with a session it is kept
- * AGX_LEDGER_INLINE_MS for a repeat; an anonymous one is retired now. The pointer may be dead afterwards. */
+ * AGX_LEDGER_INLINE_MS for a repeat; an anonymous one is retired now. The pointer may be dead afterwards. A repeat that
+ * was answered from a retained call may be reported likewise: its time begins anew. */
 void agx_ledger_answered(agx_ledger *ledger, agx_call *call, uint64_t now_ms);
 /* Nobody could be told: it is kept until ack or eviction (anonymous ones too). Bounds are enforced by dropping the oldest
  * RETAINED calls, which may be this one. */
@@ -80,11 +115,12 @@ typedef enum agx_resume {
         AGX_RESUME_DROPPED     /* ResultUnavailable, reason dropped: retired, or another session's */
 } agx_resume;
 /* An anonymous call is taken over by the session that resumes it. 0 or -ENOMEM. */
-int agx_ledger_resume(agx_ledger *ledger, agx_view session, agx_view id, uint64_t now_ms, agx_resume *answer, agx_call **call);
-/* Retires a RETAINED call of that session; anything else is passed over. */
+int agx_ledger_resume(agx_ledger *ledger, agx_view session, agx_view id, uint64_t now_ms, agx_resume *answer,
+                      agx_call **call);
+/* Retires a RETAINED call of that session; anything else is passed over, running ids included. */
 void agx_ledger_ack(agx_ledger *ledger, agx_view session, agx_view id);
 /* The call to be cancelled, or NULL: unknown, another session's, or finished (then its retained result is dropped). A
- * second cancel gives NULL too. */
+ * second cancel gives NULL too. A call that is still ACCEPTED is given as well: the caller finishes it at once. */
 agx_call *agx_ledger_cancel(agx_ledger *ledger, agx_view session, agx_view id);
 
 /* ---- what the worker's side asks ---- */
@@ -106,5 +142,7 @@ typedef struct agx_ledger_counts {
         uint64_t evicted; /* results dropped for want of room, ever: the server warns when it moves */
 } agx_ledger_counts;
 agx_ledger_counts agx_ledger_count(const agx_ledger *ledger);
+/* The id whose result was dropped for want of room last; lives until the next verb. Absent: none yet. */
+agx_view agx_ledger_last_evicted(const agx_ledger *ledger);
 
 #endif
