@@ -14,7 +14,13 @@ def python(*args: str, cwd: Path | None = None, path: str = "", stdin: str | Non
     """Run this Python with `args`, the package importable and warnings as errors; return what it printed."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [path, PACKAGE_ROOT]))}
     done = subprocess.run(
-        [sys.executable, "-W", "error", *args], cwd=cwd, env=env, input=stdin, capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "error", *args],
+        cwd=cwd,
+        env=env,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -5,7 +5,6 @@ import functools
 import math
 import os
 import pickle
-import sys
 import time
 import types
 from collections.abc import Callable
