@@ -26,8 +26,12 @@
 #define AGX_HTTP_BODY_RATE 1024            /* bytes per second a body must arrive at; below: 408 */
 #define AGX_HTTP_IDLE_MS 75000             /* a kept-alive connection without a request */
 #define AGX_HTTP_FIRST_MS 10000            /* a new connection that says nothing */
-#define AGX_HTTP_WAIT_MAX_S 86400 /* seconds that `Prefer: wait` is honoured for; above it is lowered to this */
-#define AGX_MAX_CONNECTIONS 4096  /* accepted connections of one server; more wait in the kernel's queue */
+#define AGX_HTTP_LINGER_MS 2000    /* after an early answer: how long what the peer still sends is read and dropped */
+#define AGX_HTTP_AHEAD (64u << 10) /* bytes a peer may send ahead of the answer it waits for */
+#define AGX_HTTP_DROP (64u << 10)  /* bytes of a body read and dropped to keep a connection after an error */
+#define AGX_HTTP_OUT (64u << 10)   /* bytes of heads and small answers of one connection */
+#define AGX_HTTP_WAIT_MAX_S 86400  /* seconds that `Prefer: wait` is honoured for; above it is lowered to this */
+#define AGX_MAX_CONNECTIONS 4096   /* accepted connections of one server; more wait in the kernel's queue */
 
 /* Calls (the ledger). */
 #define AGX_LEDGER_CALLS_MAX 65536         /* calls accepted or running at once; above: error type "Busy" */
@@ -47,11 +51,20 @@
 #define AGX_WORKER_BACKOFF_MAX_MS 2000
 #define AGX_WORKER_SHUTDOWN_MS 2000         /* `shutdown` to SIGTERM to SIGKILL, each step this long at most */
 #define AGX_WORKER_QUEUE_BYTES (512u << 20) /* frames waiting for the worker; above: error type "Busy" */
+#define AGX_WORKER_HEALTHY_MS 1000          /* a worker that lasted so long, or was given a call, had a life */
+#define AGX_WORKER_DRAIN_BYTES (512u << 20) /* read at most of what a dead worker still left in its pipes */
+#define AGX_OUTPUT_TAIL_SHOWN (8u << 10)    /* bytes of the tail in one error text */
+#define AGX_OUTPUT_PAUSE_MS 100             /* text without a newline is passed on after this */
 #define AGX_OUTPUT_TAIL (64u << 10)         /* bytes of the worker's last output kept for error texts */
 #define AGX_OUTPUT_LINE (64u << 10)         /* bytes of a line of output before it is cut into pieces */
 
 /* The server. */
-#define AGX_SERVER_DRAIN_MS 5000 /* SIGTERM to exit, whatever still runs */
+#define AGX_SERVER_DRAIN_MS 5000   /* SIGTERM to exit, whatever still runs */
+#define AGX_SERVER_KILL_MS 1000    /* of them for killing what the worker left behind */
+#define AGX_SERVER_BACKLOG 1024    /* connections waiting in the kernel to be accepted */
+#define AGX_TOKEN_MAX 4096         /* bytes of the token file */
+#define AGX_ALLOWED_MAX 64         /* entries of AGENTIX_ALLOWED_HOSTS, and of AGENTIX_ALLOWED_ORIGINS */
+#define AGX_RELAY_BYTES (1u << 20) /* bytes of lines waiting for a slow reader of the server's standard error */
 
 /* The host. */
 #define AGX_CLIENT_CONNECTIONS_MAX 512    /* HTTP connections of one client; further calls wait for a free one */
@@ -74,19 +87,19 @@
 #define AGX_CLIENT_REASKS_MAX 8   /* times a call is sent anew because the server says it never saw it */
 
 /* Values a sandbox returns: the restricted pickle decoder. "Per byte" counts bytes of the pickle. */
-#define AGX_VALUE_INT_BYTES (1u << 20)           /* bytes of one integer in binary form */
-#define AGX_VALUE_INT_DIGITS 4300                /* digits of one integer, fraction or decimal in text form */
-#define AGX_VALUE_DECIMAL_CHARS 10000            /* characters of one Decimal */
-#define AGX_VALUE_NESTING 1000                   /* tuples in tuples: hash() of one recurses in C without a guard */
-#define AGX_VALUE_CHAINED 512                    /* deques and defaultdicts directly in one another, three deep or more */
-#define AGX_VALUE_MARKS 65536                    /* marks that are open at once */
-#define AGX_VALUE_MEMORY_BASE (32u << 20)        /* bytes of objects made, estimated: this much, */
-#define AGX_VALUE_MEMORY_PER_BYTE 48             /* and as much for each byte */
-#define AGX_VALUE_HASH_BASE (1u << 20)           /* parts hashed to make keys of tuples and frozensets: so many, */
-#define AGX_VALUE_HASH_PER_BYTE 4                /* and so many for each byte */
-#define AGX_VALUE_CPU_BASE_NS 1000000000u        /* CPU time of one decode: this long, */
-#define AGX_VALUE_CPU_PER_BYTE_NS 100            /* so long for each byte, */
-#define AGX_VALUE_CPU_PER_STEP_NS 2000           /* and so long for each key stored and each object rebuilt */
-#define AGX_VALUE_ERROR_CHARS 200                /* characters of each name or text of the pickle in an error */
+#define AGX_VALUE_INT_BYTES (1u << 20)    /* bytes of one integer in binary form */
+#define AGX_VALUE_INT_DIGITS 4300         /* digits of one integer, fraction or decimal in text form */
+#define AGX_VALUE_DECIMAL_CHARS 10000     /* characters of one Decimal */
+#define AGX_VALUE_NESTING 1000            /* tuples in tuples: hash() of one recurses in C without a guard */
+#define AGX_VALUE_CHAINED 512             /* deques and defaultdicts directly in one another, three deep or more */
+#define AGX_VALUE_MARKS 65536             /* marks that are open at once */
+#define AGX_VALUE_MEMORY_BASE (32u << 20) /* bytes of objects made, estimated: this much, */
+#define AGX_VALUE_MEMORY_PER_BYTE 48      /* and as much for each byte */
+#define AGX_VALUE_HASH_BASE (1u << 20)    /* parts hashed to make keys of tuples and frozensets: so many, */
+#define AGX_VALUE_HASH_PER_BYTE 4         /* and so many for each byte */
+#define AGX_VALUE_CPU_BASE_NS 1000000000u /* CPU time of one decode: this long, */
+#define AGX_VALUE_CPU_PER_BYTE_NS 100     /* so long for each byte, */
+#define AGX_VALUE_CPU_PER_STEP_NS 2000    /* and so long for each key stored and each object rebuilt */
+#define AGX_VALUE_ERROR_CHARS 200         /* characters of each name or text of the pickle in an error */
 
 #endif
