@@ -32,6 +32,7 @@ PICKLE_PROTOCOL = 5
 
 _CO_COROUTINE = 0x80  # flags of code objects, as inspect names them; importing it would cost milliseconds
 _CO_ITERABLE_COROUTINE = 0x100
+_OUR_FILES = (__file__, RemoteCallable.resolve.__code__.co_filename)  # left out at the top of tracebacks
 
 
 class CallCancelledError(BaseException):
@@ -348,7 +349,7 @@ def _traceback(error: BaseException) -> str | None:
 
 
 def _without_our_frames(trace: TracebackType | None) -> TracebackType | None:
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+    while trace is not None and trace.tb_frame.f_code.co_filename in _OUR_FILES:
         trace = trace.tb_next
     return trace
 

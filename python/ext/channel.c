@@ -287,7 +287,7 @@ static PyObject *channel_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 
 static void channel_dealloc(channel *self)
 {
-        PyTypeObject *type = Py_TYPE(self);
+        PyTypeObject *type = Py_TYPE((PyObject *)self);
 
         agx_deframer_deinit(&self->deframer);
         free(self->bytes);

@@ -6,6 +6,7 @@
  */
 #include "state.h"
 
+#include "base/err.h"
 #include "provider/uv.h"
 
 typedef struct brain_object {
@@ -110,7 +111,7 @@ static PyObject *brain_event(brain_object *self, PyObject *args)
 
 static void brain_dealloc(brain_object *self)
 {
-        PyTypeObject *type = Py_TYPE(self);
+        PyTypeObject *type = Py_TYPE((PyObject *)self);
 
         agx_brain_free(self->brain);
         PyObject_Free(self);

@@ -1,0 +1,229 @@
+/*
+ * The restricted decoder's machine: the objects, the stack and the memo of one load.
+ *
+ * src/wire/pickle.h reads opcodes; the files unpickle*.c give them a meaning:
+ *   unpickle.c             agentix._core.restricted_loads(): one function per kind of opcode, a table to dispatch
+ *   unpickle_stack.c       stack, marks, memo, the globals this load has named
+ *   unpickle_limits.c      memory, hash work, CPU time, chains: what a value may cost
+ *   unpickle_globals.c     the table of (module, name) pairs and how one becomes an object
+ *   unpickle_build.c       what REDUCE, NEWOBJ and BUILD mean for the standard types of the table
+ *   unpickle_errors.c      exceptions as values
+ *   unpickle_registered.c  classes the host has admitted
+ *   unpickle_numpy.c       arrays and scalars of plain dtypes
+ *   unpickle_fail.c        every text of RestrictedUnpickleError
+ *
+ * Rules that keep it safe:
+ *  - an object gets onto the stack only as a value written out in the stream, from the table, or from a builder;
+ *  - nothing is called that the table does not list, and then by that row's builder, which checks the arguments;
+ *  - lists, dicts and sets of exactly those types can only have been made by this load, so they may be filled;
+ *  - rows of the table that stand for functions are capsules here and can only be the callable of a REDUCE.
+ *
+ * Functions return 0, or -1 (NULL) with an exception set, unless they say otherwise. References are borrowed unless a
+ * comment says that one is taken over ("steals") or given ("new").
+ */
+#ifndef AGX_EXT_UNPICKLE_H
+#define AGX_EXT_UNPICKLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/limits.h"
+#include "state.h"
+#include "wire/pickle.h"
+
+typedef struct agx_unpickler agx_unpickler;
+typedef struct agx_global agx_global;
+
+/* Makes an object from a callable and an argument tuple. New reference. */
+typedef PyObject *(*agx_reduce_fn)(agx_unpickler *u, PyObject *callable, PyObject *args);
+/* Gives an object of this load its state. */
+typedef int (*agx_build_fn)(agx_unpickler *u, PyObject *object, PyObject *state);
+/* Appends the values from stack[from] on, or stores them as pairs, or adds them. */
+typedef int (*agx_fill_fn)(agx_unpickler *u, PyObject *object, size_t from);
+
+typedef enum agx_global_kind {
+    AGX_GLOBAL_TYPE,     /* a class; must resolve to one */
+    AGX_GLOBAL_CONSTANT, /* an object such as Ellipsis, a value by itself */
+    AGX_GLOBAL_FUNCTION, /* stands for what its builder does; never resolved */
+} agx_global_kind;
+
+/* A row of the table. What is NULL is refused. */
+struct agx_global {
+    const char *module, *name; /* as streams spell it */
+    const char *home, *attr;   /* where the object lives on this host */
+    agx_global_kind kind;
+    bool present; /* the home module is only looked up, not imported: it is not in the standard library */
+    agx_reduce_fn reduce;
+    agx_reduce_fn newobj;
+    agx_build_fn build;
+    agx_fill_fn append, setitem;
+};
+
+/* A global that this load has named, with the object it is. */
+typedef struct agx_named {
+    PyObject *object;
+    const agx_global *row;
+} agx_named;
+
+/* Per-object flags of the few objects that need them, by address. */
+enum {
+    AGX_FLAG_INSIDE = 1,  /* a chained container stored directly in another one */
+    AGX_FLAG_AROUND = 2,  /* a chained container that directly holds another one */
+    AGX_FLAG_COUNTED = 4, /* both of the above, and counted as such */
+    AGX_FLAG_SHARED = 8,  /* made by a class's own __new__, and not ours alone */
+};
+typedef struct agx_flags {
+    struct agx_flag {
+        const void *object;
+        unsigned bits;
+    } * slots;
+    size_t used, size;
+} agx_flags;
+
+struct agx_unpickler {
+    agx_pickle reader;
+    agx_pickle_op op;
+    PyObject *extra; /* {(module, qualname): class} the host has admitted, or NULL */
+
+    PyObject **stack; /* owns its entries */
+    uint16_t *nest;   /* beside it: how many tuples deep each entry is */
+    size_t n, stack_size;
+    size_t *marks;
+    size_t n_marks, marks_size;
+    size_t fence; /* the last mark, or 0: nothing below it may be taken */
+
+    PyObject **memo; /* owns its entries; NULL where nothing was put */
+    uint16_t *memo_nest;
+    size_t memo_used, memo_size;
+
+    agx_named *named; /* owns the objects */
+    size_t n_named, named_size;
+    const agx_named *subject; /* what the current REDUCE, NEWOBJ or BUILD is about, for error texts; may be NULL */
+    bool functions;           /* a capsule has been on the stack */
+
+    agx_flags flags;
+    size_t chained;
+    uint64_t memory, hash_work, steps;
+    uint64_t clock_ns, cpu_ns; /* when the first clock check was made; 0: not yet */
+};
+
+/* --- unpickle_stack.c --- */
+
+void agx_unpickle_init(agx_unpickler *u, const void *data, size_t len, PyObject *extra);
+void agx_unpickle_deinit(agx_unpickler *u);
+
+/* Steals @object, also when it fails; NULL is an error already set. */
+int agx_unpickle_push(agx_unpickler *u, PyObject *object, size_t nest);
+/* Fails unless @n entries lie above the last mark. */
+int agx_unpickle_need(agx_unpickler *u, size_t n);
+/* Drops everything from stack[from] on. */
+void agx_unpickle_cut(agx_unpickler *u, size_t from);
+int agx_unpickle_mark(agx_unpickler *u);
+/* Removes the last mark and says where on the stack it was. */
+int agx_unpickle_unmark(agx_unpickler *u, size_t *from);
+int agx_unpickle_put(agx_unpickler *u, uint64_t index);
+int agx_unpickle_get(agx_unpickler *u, uint64_t index);
+/* Fails if a function of the table is among stack[from ..): it must not become part of a value. */
+int agx_unpickle_values(agx_unpickler *u, size_t from);
+
+/* Remembers that @object is what @row names. */
+int agx_unpickle_remember(agx_unpickler *u, PyObject *object, const agx_global *row);
+/* NULL without exception if this load has not named @object. Valid until the next global is named. */
+const agx_named *agx_unpickle_find(const agx_unpickler *u, const void *object);
+
+/* The flags of an object; 0 if there are none. */
+unsigned agx_unpickle_flags(const agx_unpickler *u, const void *object);
+int agx_unpickle_set_flags(agx_unpickler *u, const void *object, unsigned bits);
+
+/* --- unpickle_limits.c --- */
+
+/* Accounts for @bytes of objects about to be made. */
+int agx_unpickle_charge(agx_unpickler *u, uint64_t bytes);
+/* Counts a step that can take long; looks at the clock now and then. */
+int agx_unpickle_step(agx_unpickler *u);
+/* Accounts for hashing @key, which may be of any type. */
+int agx_unpickle_key(agx_unpickler *u, PyObject *key);
+/* Accounts for a deque or defaultdict @outer that takes in @inner, of any type. */
+int agx_unpickle_chain(agx_unpickler *u, PyObject *outer, PyObject *inner);
+
+/* --- unpickle_globals.c --- */
+
+/* Pushes what (module, name) stands for, or refuses it. The names are UTF-8. */
+int agx_unpickle_global(agx_unpickler *u, agx_view module, agx_view name);
+/* Whether this load has named the type of @object by a row with that builder. */
+bool agx_unpickle_is(const agx_unpickler *u, PyObject *object, agx_reduce_fn reduce);
+
+/* --- builders, for the table --- */
+
+PyObject *agx_build_bytes(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_bytearray(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_latin1(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_set(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_complex(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_range(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_slice(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_ordered_dict(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_counter(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_deque(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_defaultdict(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_date(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_time(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_datetime(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_timedelta(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_timezone(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_decimal(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_fraction(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_path(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_uuid(agx_unpickler *u, PyObject *callable, PyObject *args);
+int agx_build_uuid_state(agx_unpickler *u, PyObject *object, PyObject *state);
+PyObject *agx_build_namespace(agx_unpickler *u, PyObject *callable, PyObject *args);
+int agx_build_namespace_state(agx_unpickler *u, PyObject *object, PyObject *state);
+/* copyreg._reconstructor, with which protocols 0 and 1 write what later ones write as NEWOBJ. */
+PyObject *agx_build_reconstructor(agx_unpickler *u, PyObject *callable, PyObject *args);
+
+int agx_fill_deque(agx_unpickler *u, PyObject *object, size_t from);
+int agx_fill_ordered_dict(agx_unpickler *u, PyObject *object, size_t from);
+int agx_fill_defaultdict(agx_unpickler *u, PyObject *object, size_t from);
+
+PyObject *agx_build_exception(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_exception_group(agx_unpickler *u, PyObject *callable, PyObject *args);
+int agx_build_exception_state(agx_unpickler *u, PyObject *object, PyObject *state);
+
+/* The row that stands for every class the host has admitted. */
+extern const agx_global agx_registered;
+/* NEWOBJ_EX, which only admitted classes may use. */
+PyObject *agx_build_registered_ex(agx_unpickler *u, PyObject *callable, PyObject *args, PyObject *kwargs);
+
+PyObject *agx_build_ndarray(agx_unpickler *u, PyObject *callable, PyObject *args);
+int agx_build_ndarray_state(agx_unpickler *u, PyObject *object, PyObject *state);
+PyObject *agx_build_ndarray_buffer(agx_unpickler *u, PyObject *callable, PyObject *args);
+PyObject *agx_build_dtype(agx_unpickler *u, PyObject *callable, PyObject *args);
+int agx_build_dtype_state(agx_unpickler *u, PyObject *object, PyObject *state);
+PyObject *agx_build_numpy_scalar(agx_unpickler *u, PyObject *callable, PyObject *args);
+
+/* --- shared by builders --- */
+
+/* None, bool, int, float, complex, str or bytes, of exactly that type. */
+bool agx_unpickle_is_scalar(PyObject *object);
+/* Whether @attr of @type is the very one that @base has. */
+bool agx_unpickle_inherits(PyObject *type, PyTypeObject *base, const char *attr);
+/* Stores a state dict's items as attributes kept in the instance's own dict; no code of the class runs. */
+int agx_unpickle_set_dict(agx_unpickler *u, PyObject *object, PyObject *state);
+/* The pairs from stack[from] on go into a dict, or a subclass of dict without methods of its own. */
+int agx_unpickle_set_pairs(agx_unpickler *u, PyObject *dict, size_t from);
+/* Adds to a set, or to a frozenset that nobody has seen yet. */
+int agx_unpickle_add(agx_unpickler *u, PyObject *set, PyObject *item);
+
+/* --- unpickle_fail.c: all return -1 --- */
+
+int agx_unpickle_fail_stream(agx_unpickler *u);                        /* what the reader found */
+int agx_unpickle_fail_malformed(agx_unpickler *u, const char *what);   /* a sequence of opcodes without meaning */
+int agx_unpickle_fail_opcode(agx_unpickler *u, const char *why);       /* an opcode that is refused as such */
+int agx_unpickle_fail_global(agx_unpickler *u, PyObject *module, PyObject *name, const char *why); /* why: may be NULL */
+int agx_unpickle_fail_subject(agx_unpickler *u, const char *what);     /* about the current REDUCE, NEWOBJ or BUILD */
+int agx_unpickle_fail_budget(agx_unpickler *u, const char *what);
+/* Turns whatever exception is set into a RestrictedUnpickleError, MemoryError and non-Exceptions excepted. */
+void agx_unpickle_fail_wrap(agx_unpickler *u);
+
+#endif
