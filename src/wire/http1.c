@@ -40,15 +40,18 @@ struct agx_http1 {
         agx_http1_bounds bounds;
         agx_http1_role role;
         state state;
-        bool blank;    /* START: an empty line has begun */
-        bool closed;   /* the last message said that none follows */
-        bool version;  /* HEAD: the version is known to be ours */
-        bool in_name;  /* HEAD: a field's name has begun */
-        bool full;     /* HEAD: a name beyond the last allowed field has begun */
-        bool no_body;  /* the next final response has none */
-        size_t used;   /* bytes of the current section */
-        uint64_t body; /* FIXED: bytes to come; chunks: bytes announced so far */
-        agx_view data; /* what llhttp called a body in this run */
+        bool blank;        /* START: an empty line has begun */
+        bool closed;       /* the last message said that none follows */
+        bool version;      /* HEAD: the version is known to be ours */
+        bool in_name;      /* HEAD: a field's name has begun */
+        bool full;         /* HEAD: a name beyond the last allowed field has begun */
+        bool protocol;     /* HEAD: the protocol's name has begun */
+        size_t next;       /* HEAD: where the next word of a request line must begin */
+        bool no_body;      /* the next final response has none */
+        size_t used;       /* bytes of the current section */
+        uint64_t body;     /* FIXED: bytes to come; chunks: bytes announced so far */
+        const char *given; /* the first byte of this run of llhttp */
+        agx_view data;     /* what llhttp called a body in this run */
         int error;
         const char *reason;
         agx_http1_store store;
@@ -76,10 +79,23 @@ static int add(agx_http1 *p, agx_view *piece, const char *at, size_t n)
         return r ? stop(p, r, "out of memory") : 0;
 }
 
+/* Where in the section a byte of this run is. */
+static size_t offset_of(const agx_http1 *p, const char *at)
+{
+        return p->used + (size_t)(at - p->given);
+}
+
+/* llhttp passes over any number of spaces between the words of a request line; we insist on one. */
+static bool in_place(const agx_http1 *p, const char *at)
+{
+        return offset_of(p, at) == p->next;
+}
+
 static int on_method(llhttp_t *llhttp, const char *at, size_t n)
 {
         agx_http1 *p = parser_of(llhttp);
 
+        p->next = offset_of(p, at) + n + 1;
         return add(p, &p->store.head.method, at, n);
 }
 
@@ -87,13 +103,23 @@ static int on_url(llhttp_t *llhttp, const char *at, size_t n)
 {
         agx_http1 *p = parser_of(llhttp);
 
+        if (!p->store.head.target.p && !in_place(p, at))
+                return stop(p, AGX_HTTP1_E_BAD, "more than a space before the target");
+        p->next = offset_of(p, at) + n + 1;
         return add(p, &p->store.head.target, at, n);
 }
 
+/* llhttp speaks RTSP and ICE, too; of the three only HTTP begins with its letter. */
 static int on_protocol(llhttp_t *llhttp, const char *at, size_t n)
 {
-        /* llhttp speaks RTSP and ICE, too; of them only HTTP begins so. */
-        return n && (at[0] == 'R' || at[0] == 'I') ? stop(parser_of(llhttp), AGX_HTTP1_E_BAD, "not HTTP") : 0;
+        agx_http1 *p = parser_of(llhttp);
+
+        if (!n || p->protocol)
+                return 0;
+        p->protocol = true;
+        if (p->role == AGX_HTTP1_SERVER && !in_place(p, at))
+                return stop(p, AGX_HTTP1_E_BAD, "more than a space before the version");
+        return *at == 'H' ? 0 : stop(p, AGX_HTTP1_E_BAD, "not HTTP");
 }
 
 static int on_version_complete(llhttp_t *llhttp)
@@ -104,6 +130,15 @@ static int on_version_complete(llhttp_t *llhttp)
                 return stop(p, AGX_HTTP1_E_VERSION, "an HTTP version other than 1.0 and 1.1");
         p->version = true;
         p->store.head.http11 = llhttp->http_minor == 1;
+        return 0;
+}
+
+/* llhttp lets any byte but a line end into a phrase. */
+static int on_status(llhttp_t *llhttp, const char *at, size_t n)
+{
+        for (size_t i = 0; i < n; ++i)
+                if (((unsigned char)at[i] < ' ' && at[i] != '\t') || at[i] == 0x7f)
+                        return stop(parser_of(llhttp), AGX_HTTP1_E_BAD, "a control character in the phrase");
         return 0;
 }
 
@@ -166,6 +201,7 @@ static const llhttp_settings_t settings = {
         .on_method = on_method,
         .on_url = on_url,
         .on_protocol = on_protocol,
+        .on_status = on_status,
         .on_version_complete = on_version_complete,
         .on_header_field = on_header_field,
         .on_header_field_complete = on_header_field_complete,
@@ -196,7 +232,7 @@ static step go(agx_http1 *p, state next)
 
 static step refused_by_llhttp(agx_http1 *p, llhttp_errno_t error)
 {
-        if (error == HPE_USER)
+        if (p->error)
                 return fail(p, p->error, p->reason);
         if (error == HPE_PAUSED_H2_UPGRADE || (error == HPE_INVALID_VERSION && !p->version))
                 return fail(p, AGX_HTTP1_E_VERSION, "an HTTP version other than 1.0 and 1.1");
@@ -214,6 +250,7 @@ static step run(agx_http1 *p, agx_view *in, size_t section_max)
 
         if (!given.n)
                 return STEP_MORE;
+        p->given = given.p;
         error = llhttp_execute(&p->llhttp, given.p, given.n);
         if (error == HPE_PAUSED) {
                 given.n = (size_t)(llhttp_get_error_pos(&p->llhttp) - given.p);
@@ -240,7 +277,7 @@ static void begin(agx_http1 *p)
 {
         llhttp_reset(&p->llhttp);
         agx_http1_store_clear(&p->store);
-        p->version = p->in_name = p->full = false;
+        p->version = p->protocol = p->in_name = p->full = false;
         p->body = 0;
         p->state = STATE_HEAD;
 }
@@ -292,7 +329,7 @@ static state state_after_head(agx_http1 *p)
 static step read_head(agx_http1 *p, agx_view *in, agx_http1_event *event)
 {
         agx_http1_head *head = &p->store.head;
-        const char *reason = NULL;
+        const char *reason = "a malformed head";
         step got = run_bounded(p, in, p->bounds.head_max, AGX_HTTP1_E_HEAD_SIZE, "a head beyond its bound");
         int r;
 
@@ -301,7 +338,9 @@ static step read_head(agx_http1 *p, agx_view *in, agx_http1_event *event)
         for (size_t i = 0; i < head->n_fields; ++i)
                 p->store.fields[i].value = agx_view_trim(p->store.fields[i].value);
         head->status = p->llhttp.status_code;
-        r = agx_http1_judge(head, p->role, &reason);
+        r = p->version ? agx_http1_judge(head, p->role, &reason) : AGX_HTTP1_E_BAD;
+        if (!r && head->chunked != !!(p->llhttp.flags & F_CHUNKED))
+                r = AGX_HTTP1_E_BAD; /* never to go on in two minds */
         if (r)
                 return fail(p, r, reason);
         go(p, state_after_head(p));
@@ -337,11 +376,12 @@ static step read_fixed(agx_http1 *p, agx_view *in, agx_http1_event *event)
 
 static step read_to_eof(agx_http1 *p, agx_view *in, agx_http1_event *event)
 {
-        agx_view body = agx_view_first(*in, SIZE_MAX);
+        uint64_t left = p->bounds.body_max - p->body;
+        agx_view body = agx_view_first(*in, left < SIZE_MAX ? (size_t)left : SIZE_MAX);
 
-        if (!body.n)
+        if (!in->n)
                 return STEP_MORE;
-        if (body.n > p->bounds.body_max - p->body)
+        if (!body.n)
                 return fail(p, AGX_HTTP1_E_BODY_SIZE, "a body beyond its bound");
         *in = agx_view_from(*in, body.n);
         p->body += body.n;
