@@ -184,19 +184,18 @@ static int put_counted(agx_buf *out, const agx_frame *frame, uint32_t given, siz
 
 static int put(agx_buf *out, const agx_frame *frame, uint32_t given, size_t tail)
 {
-        size_t start = out->len, room = HEAD_SLACK;
-        uint64_t bulk = 0;
+        size_t start = out->len, room = HEAD_SLACK, bulk = 0;
         uint8_t *place;
         int r;
 
         for (size_t row = 0; row < ROWS; ++row) {
-                if (given >> row & 1 && is_text(row)) {
-                        bulk += text_of(frame, row).n;
-                        room += row == tail ? 0 : text_of(frame, row).n;
-                }
+                size_t n = given >> row & 1 && is_text(row) ? text_of(frame, row).n : 0;
+
+                if (n > AGX_MAX_MESSAGE - bulk)
+                        return AGX_FRAME_E_TOO_LARGE;
+                bulk += n;
+                room += row == tail ? 0 : n;
         }
-        if (bulk > AGX_MAX_MESSAGE)
-                return AGX_FRAME_E_TOO_LARGE;
         /* Room for all of it at once, so that a large value is not copied again when the buffer grows. A mere hint: near
      * the ceiling, where it does not fit, the exact size may. */
         r = agx_buf_reserve(out, room, &place);
