@@ -1,0 +1,192 @@
+/*
+ * The table of calls. A call gets its number when it is first sent, so the order of numbers is the order of sending and
+ * a call that never left takes no number. `unanswered` therefore is sorted by itself, and its first element says how
+ * far ahead new numbers may run: the server tells apart only so many ids of a session.
+ */
+#include "base/err.h"
+#include "client/state.h"
+
+#include <stdio.h>
+
+int agx_calls_new(agx_client *c, call_kind kind, void *user, agx_client_call **callp)
+{
+        agx_client_call *call = calloc(1, sizeof(*call));
+
+        if (!call)
+                return agx_trace(-ENOMEM);
+        call->kind = kind;
+        call->user = user;
+        call->allowed_ms = UINT64_MAX;
+        call->deadline_ms = UINT64_MAX;
+        agx_list_init(&call->link);
+        agx_list_init(&call->unanswered);
+        agx_list_init(&call->deadline);
+        agx_calls_queue(c, call);
+        *callp = call;
+        return 0;
+}
+
+/* Puts `call` into `list` before the first that comes after it, looking from the end. */
+static void insert_by_counter(agx_list *list, agx_client_call *call)
+{
+        agx_list *at = list->prev;
+
+        while (at != list && agx_container_of(at, agx_client_call, link)->counter > call->counter)
+                at = at->prev;
+        agx_list_push_back(at->next, &call->link);
+}
+
+void agx_calls_queue(agx_client *c, agx_client_call *call)
+{
+        call->state = CALL_WAITING;
+        ++c->n_waiting;
+        if (call->counter)
+                insert_by_counter(&c->resend, call);
+        else
+                agx_list_push_back(&c->queue, &call->link);
+}
+
+void agx_calls_pause(agx_client *c, agx_client_call *call, uint64_t until_ms)
+{
+        agx_list *at = c->paused.prev;
+
+        call->state = CALL_PAUSED;
+        call->pause_ms = until_ms;
+        ++c->n_paused;
+        while (at != &c->paused && agx_container_of(at, agx_client_call, link)->pause_ms > until_ms)
+                at = at->prev;
+        agx_list_push_back(at->next, &call->link);
+}
+
+void agx_calls_unlink(agx_client *c, agx_client_call *call)
+{
+        if (call->state == CALL_WAITING)
+                --c->n_waiting;
+        else if (call->state == CALL_PAUSED)
+                --c->n_paused;
+        if (call->conn)
+                call->conn->call = NULL;
+        call->conn = NULL;
+        agx_list_unlink(&call->link);
+}
+
+void agx_calls_start_clock(agx_client *c, agx_client_call *call, uint64_t now_ms)
+{
+        agx_list *at = c->deadlines.prev;
+
+        if (call->allowed_ms == UINT64_MAX || call->deadline_ms != UINT64_MAX)
+                return;
+        call->deadline_ms = now_ms + call->allowed_ms;
+        while (at != &c->deadlines && agx_container_of(at, agx_client_call, deadline)->deadline_ms > call->deadline_ms)
+                at = at->prev;
+        agx_list_push_back(at->next, &call->deadline);
+}
+
+void agx_calls_start_clocks(agx_client *c, uint64_t now_ms)
+{
+        agx_list_foreach_safe(node, &c->queue)
+                agx_calls_start_clock(c, agx_container_of(node, agx_client_call, link), now_ms);
+}
+
+void agx_calls_number(agx_client *c, agx_client_call *call)
+{
+        if (call->counter)
+                return;
+        call->counter = ++c->counter;
+        agx_list_push_back(&c->unanswered, &call->unanswered);
+}
+
+/* Whether a new number would run too far ahead of the oldest unanswered one. */
+static bool held(const agx_client *c)
+{
+        agx_list *first = agx_list_first(&c->unanswered);
+
+        return first &&
+               c->counter + 1 - agx_container_of(first, agx_client_call, unanswered)->counter >= AGX_LEDGER_WINDOW - 1;
+}
+
+agx_client_call *agx_calls_ready(const agx_client *c)
+{
+        agx_list *node = agx_list_first(&c->resend);
+
+        if (!node && (node = agx_list_first(&c->queue)) &&
+            agx_container_of(node, agx_client_call, link)->kind == CALL_RUN && held(c))
+                node = NULL;
+        return node ? agx_container_of(node, agx_client_call, link) : NULL;
+}
+
+void agx_calls_finish(agx_client *c, agx_client_call *call, agx_client_outcome outcome)
+{
+        agx_calls_unlink(c, call);
+        agx_list_unlink(&call->unanswered);
+        agx_list_unlink(&call->deadline);
+        call->result.outcome = outcome;
+        call->state = CALL_DONE;
+        agx_list_push_back(&c->done, &call->link);
+        ++c->finished;
+}
+
+void agx_calls_unreachable(agx_client *c, agx_client_call *call, const char *why)
+{
+        const char *unknown = call->counter ? "; whether the call has run is unknown" : "";
+
+        snprintf(call->result.why, sizeof(call->result.why), "%.*s%s", (int)(AGX_CLIENT_WHY_MAX - 48), why, unknown);
+        agx_calls_finish(c, call, AGX_CLIENT_UNREACHABLE);
+}
+
+void agx_calls_fault(agx_client *c, agx_client_call *call, agx_fault_type type, const char *message, const char *reason)
+{
+        call->result.fault = (agx_fault){
+                .type = agx_fault_type_text(type),
+                .message = agx_view_str(message),
+                .reason = reason ? agx_view_str(reason) : AGX_VIEW_NULL,
+        };
+        agx_calls_finish(c, call, AGX_CLIENT_FAULT);
+}
+
+void agx_calls_fail_waiting(agx_client *c, const char *why)
+{
+        agx_list *const lists[] = {&c->resend, &c->queue, &c->paused};
+
+        for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); ++i)
+                agx_list_foreach_safe(node, lists[i])
+                        agx_calls_unreachable(c, agx_container_of(node, agx_client_call, link), why);
+}
+
+uint64_t agx_calls_backoff(agx_client *c, unsigned nth)
+{
+        uint64_t delay = c->config.delay_ms;
+
+        for (; nth > 1 && delay < c->config.delay_max_ms; --nth)
+                delay *= 2;
+        if (delay > c->config.delay_max_ms)
+                delay = c->config.delay_max_ms;
+        c->random ^= c->random << 13; /* xorshift: spread, not secrecy */
+        c->random ^= c->random >> 7;
+        c->random ^= c->random << 17;
+        return delay * (100 - c->config.jitter + c->random % (2 * c->config.jitter + 1)) / 100;
+}
+
+void agx_calls_lost(agx_client *c, agx_client_call *call, const char *why, uint64_t now_ms)
+{
+        agx_calls_unlink(c, call);
+        ++call->losses;
+        call->polls = 0;
+        if (!c->config.reconnect || (c->config.attempts && call->losses > c->config.attempts)) {
+                call->state = CALL_TAKEN;
+                agx_calls_unreachable(c, call, why);
+        } else if (call->losses == 1) {
+                agx_calls_queue(c, call);
+        } else {
+                agx_calls_pause(c, call, now_ms + agx_calls_backoff(c, call->losses - 1));
+        }
+}
+
+void agx_calls_ack(agx_client *c, uint64_t counter)
+{
+        if (c->n_acks == AGX_CLIENT_ACKS_KEPT) { /* the server lets an answered result go by itself */
+                c->ack_first = (c->ack_first + 1) % AGX_CLIENT_ACKS_KEPT;
+                --c->n_acks;
+        }
+        c->acks[(c->ack_first + c->n_acks++) % AGX_CLIENT_ACKS_KEPT] = counter;
+}

@@ -1,0 +1,428 @@
+/*
+ * Connections. Few are kept, the one used last is used first, and the pool grows only as far as calls that wait need
+ * it: up to AGX_CLIENT_IDLE_MAX at once, beyond that in steps, since quick calls are served sooner by the connections
+ * there are than by new ones.
+ *
+ * A connection that could not be opened or did not prove itself is a matter of the whole session while there is no
+ * other (agx_client's `failures`); one that is lost under a call is a matter of that call (`losses`).
+ */
+#include "base/err.h"
+#include "client/state.h"
+#include "proto/proof.h"
+
+#include <stdio.h>
+
+enum { GROW_QUICK = 8 }; /* new connections per step while calls keep finishing */
+
+static agx_client_conn *conn_of(agx_list *node)
+{
+        return agx_container_of(node, agx_client_conn, link);
+}
+
+static agx_client_conn *first_of(const agx_list *list)
+{
+        agx_list *node = agx_list_first(list);
+
+        return node ? conn_of(node) : NULL;
+}
+
+static agx_list *list_of(agx_client *c, conn_state state)
+{
+        switch (state) {
+        case CONN_TO_OPEN:
+                return &c->to_open;
+        case CONN_OPENING:
+        case CONN_PROVING:
+                return &c->opening;
+        case CONN_IDLE:
+                return &c->idle;
+        case CONN_BUSY:
+                return &c->busy;
+        case CONN_DRAINING:
+                return &c->draining;
+        case CONN_CLOSING:
+                break;
+        }
+        return &c->closing;
+}
+
+/* Where connections in this state are counted, or NULL. */
+static size_t *counter_of(agx_client *c, conn_state state)
+{
+        switch (state) {
+        case CONN_TO_OPEN:
+        case CONN_OPENING:
+        case CONN_PROVING:
+                return &c->n_opening;
+        case CONN_IDLE:
+                return &c->n_idle;
+        case CONN_DRAINING:
+                return &c->n_draining;
+        case CONN_BUSY:
+        case CONN_CLOSING:
+                break;
+        }
+        return NULL;
+}
+
+/* OPENING to PROVING keeps the place and the time: one limit covers both. */
+void agx_pool_move(agx_client *c, agx_client_conn *conn, conn_state state, uint64_t now_ms)
+{
+        size_t *n;
+
+        if (state == CONN_PROVING) {
+                conn->state = state;
+                return;
+        }
+        if ((n = counter_of(c, conn->state)))
+                --*n;
+        if ((n = counter_of(c, state)))
+                ++*n;
+        agx_list_unlink(&conn->link);
+        agx_list_push_back(list_of(c, state), &conn->link);
+        conn->state = state;
+        conn->since_ms = now_ms;
+}
+
+void agx_pool_close(agx_client *c, agx_client_conn *conn)
+{
+        if (conn->state == CONN_CLOSING)
+                return;
+        conn->call = NULL;
+        conn->http.tail = AGX_VIEW_NULL; /* borrowed from a call that may go any moment */
+        agx_buf_clear(&conn->http.out);
+        agx_list_unlink(&conn->write);
+        agx_pool_move(c, conn, CONN_CLOSING, 0);
+        --c->n_conns;
+}
+
+/* ---- failing ---- */
+
+static bool has_proven(const agx_client *c)
+{
+        return !agx_list_empty(&c->idle) || !agx_list_empty(&c->busy) || !agx_list_empty(&c->draining);
+}
+
+/* A connection did not come about. While others exist or are under way, it is only not one more. */
+static void open_failure(agx_client *c, const char *why, uint64_t now_ms)
+{
+        if (has_proven(c)) {
+                c->reopen_ms = now_ms + 1000;
+                return;
+        }
+        if (c->n_opening)
+                return;
+        ++c->failures;
+        if (!c->connected || !c->config.reconnect || (c->config.attempts && c->failures > c->config.attempts)) {
+                c->failures = 0;
+                agx_calls_fail_waiting(c, why);
+        } else {
+                c->reopen_ms = now_ms + agx_calls_backoff(c, c->failures);
+        }
+}
+
+void agx_pool_broken(agx_client *c, agx_client_conn *conn, const char *why, uint64_t now_ms)
+{
+        agx_client_call *call = conn->call;
+        conn_state state = conn->state;
+        char text[AGX_CLIENT_WHY_MAX];
+
+        agx_pool_close(c, conn);
+        if (call) {
+                call->conn = NULL;
+                snprintf(text, sizeof(text), "the connection was lost: %.100s", why);
+                agx_calls_lost(c, call, text, now_ms);
+        } else if (state == CONN_TO_OPEN || state == CONN_OPENING || state == CONN_PROVING) {
+                open_failure(c, why, now_ms);
+        }
+}
+
+void agx_pool_no_memory(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
+{
+        agx_client_call *call = conn->call;
+
+        if (!call) {
+                agx_pool_broken(c, conn, "out of memory", now_ms);
+                return;
+        }
+        agx_pool_close(c, conn);
+        call->conn = NULL;
+        agx_calls_finish(c, call, AGX_CLIENT_NO_MEMORY);
+}
+
+/* ---- proving ---- */
+
+static void close_other_instances(agx_client *c)
+{
+        agx_list_foreach_safe(node, &c->idle) if (conn_of(node)->generation != c->generation)
+                agx_pool_close(c, conn_of(node));
+}
+
+/* Notes which server this is. */
+static void learn(agx_client *c, agx_client_conn *conn, const agx_health *health)
+{
+        if (!c->generation || !agx_view_eq(agx_view_str(c->instance), health->instance)) {
+                memcpy(c->instance, health->instance.p, health->instance.n);
+                c->instance[health->instance.n] = '\0';
+                ++c->generation;
+                close_other_instances(c);
+        }
+        conn->generation = c->generation;
+}
+
+static bool proof_holds(const agx_client *c, const agx_client_conn *conn, const agx_health *health)
+{
+        agx_view proof = agx_httpconn_field(&conn->http, AGX_VIEW("Agentix-Proof"));
+
+        return proof.p && agx_proof_check(agx_buf_view(&c->token), conn->nonce, health->instance, proof);
+}
+
+/* Somebody else answers at this address: what waits must not be sent to it, and asking again makes it no better. */
+static void refuse(agx_client *c, agx_client_conn *conn)
+{
+        agx_pool_close(c, conn);
+        agx_calls_fail_waiting(c, "the server did not prove that it knows the token; the token was not sent to it");
+}
+
+void agx_pool_proved(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
+{
+        agx_health health;
+        char why[AGX_CLIENT_WHY_MAX];
+
+        if (conn->http.status != 200) {
+                snprintf(why, sizeof(why), "GET /health was answered with %u (%s)", conn->http.status,
+                         agx_http1_phrase(conn->http.status));
+                agx_pool_broken(c, conn, why, now_ms);
+                return;
+        }
+        if (!agx_health_read(agx_buf_view(&conn->http.body), &health)) {
+                agx_pool_broken(c, conn, "its answer to GET /health is not an Agentix runtime's", now_ms);
+                return;
+        }
+        if (c->token.len && !c->config.secure && !proof_holds(c, conn, &health)) {
+                refuse(c, conn);
+                return;
+        }
+        if (!conn->http.reusable) {
+                agx_pool_broken(c, conn, "it closes every connection after one answer", now_ms);
+                return;
+        }
+        learn(c, conn, &health);
+        c->failures = 0;
+        c->reopen_ms = 0;
+        c->connected = true;
+        agx_calls_start_clocks(c, now_ms);
+        agx_pool_release(c, conn, now_ms);
+}
+
+/* ---- using ---- */
+
+void agx_pool_release(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
+{
+        conn->call = NULL;
+        if (conn->http.reusable)
+                agx_pool_move(c, conn, CONN_IDLE, now_ms);
+        else
+                agx_pool_close(c, conn);
+}
+
+void agx_pool_abandon(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
+{
+        conn->call = NULL;
+        if (!conn->http.written) {
+                agx_list_unlink(&conn->write);
+                agx_httpconn_revoke(&conn->http);
+                agx_pool_release(c, conn, now_ms);
+        } else if (!agx_httpconn_flushed(&conn->http)) {
+                agx_pool_close(c, conn); /* half a request runs nothing */
+        } else {
+                agx_httpconn_discard(&conn->http);
+                agx_pool_move(c, conn, CONN_DRAINING, now_ms);
+                if (c->n_draining > AGX_CLIENT_DRAINING_MAX)
+                        agx_pool_close(c, first_of(&c->draining));
+        }
+}
+
+static agx_client_conn *take_idle(agx_client *c, uint64_t now_ms)
+{
+        agx_client_conn *conn;
+
+        if (agx_list_empty(&c->idle))
+                return NULL;
+        conn = conn_of(c->idle.prev);
+        if (now_ms - conn->since_ms < AGX_CLIENT_IDLE_MS)
+                return conn;
+        while ((conn = first_of(&c->idle))) /* the freshest is stale: all are */
+                agx_pool_close(c, conn);
+        return NULL;
+}
+
+static void sent(agx_client *c, agx_client_conn *conn, agx_client_call *call, uint64_t now_ms)
+{
+        agx_calls_unlink(c, call);
+        call->state = CALL_SENT;
+        call->conn = conn;
+        conn->call = call;
+        conn->drained = call->counter;
+        agx_pool_move(c, conn, CONN_BUSY, now_ms);
+        agx_list_push_back(&c->writes, &conn->write);
+}
+
+static void unsent(agx_client *c, agx_client_conn *conn, agx_client_call *call, int r)
+{
+        agx_httpconn_revoke(&conn->http);
+        if (r < 0)
+                agx_calls_finish(c, call, AGX_CLIENT_NO_MEMORY);
+        else
+                agx_calls_fault(c, call, AGX_FAULT_FRAME_TOO_LARGE, "the call is larger than a message may be", NULL);
+}
+
+/* Gives a waiting call to an idle connection, or ends it. */
+static void assign(agx_client *c, agx_client_conn *conn, agx_client_call *call, uint64_t now_ms)
+{
+        int r;
+
+        if (call->kind == CALL_CONNECT) {
+                agx_calls_finish(c, call, AGX_CLIENT_CONNECTED);
+                return;
+        }
+        if (call->kind == CALL_HEALTH) {
+                r = agx_request_health(c, conn);
+        } else if (call->generation && call->generation != conn->generation) {
+                agx_calls_fault(c, call, AGX_FAULT_RESULT_UNAVAILABLE,
+                                "the runtime was restarted while the call was in flight; whether it has run is unknown",
+                                "instance_changed");
+                return;
+        } else {
+                agx_calls_number(c, call);
+                call->generation = conn->generation;
+                r = agx_request_call(c, conn, call);
+        }
+        if (r)
+                unsent(c, conn, call, r);
+        else
+                sent(c, conn, call, now_ms);
+}
+
+/* ---- growing ---- */
+
+static size_t at_most(size_t a, size_t b)
+{
+        return a < b ? a : b;
+}
+
+/* How many connections to open now. */
+static size_t wanted(agx_client *c, uint64_t now_ms)
+{
+        size_t n = c->n_waiting;
+
+        if (!agx_calls_ready(c) || n <= c->n_opening || now_ms < c->reopen_ms || c->n_opening >= AGX_CLIENT_OPENING_MAX)
+                return 0;
+        n = at_most(n - c->n_opening, AGX_CLIENT_OPENING_MAX - c->n_opening);
+        if (c->n_conns < AGX_CLIENT_IDLE_MAX) {
+                c->grow_ms = now_ms + AGX_CLIENT_GROW_MS;
+                return at_most(n, AGX_CLIENT_IDLE_MAX - c->n_conns);
+        }
+        if (now_ms < c->grow_ms)
+                return 0;
+        if (c->n_conns >= AGX_CLIENT_CONNECTIONS_MAX && c->n_draining)
+                agx_pool_close(c, first_of(&c->draining));
+        n = at_most(n, AGX_CLIENT_CONNECTIONS_MAX - c->n_conns);
+        n = c->finished ? at_most(n, GROW_QUICK) : n;
+        c->finished = 0;
+        c->grow_ms = now_ms + AGX_CLIENT_GROW_MS;
+        return n;
+}
+
+static int open_one(agx_client *c, uint64_t now_ms)
+{
+        agx_client_conn *conn = calloc(1, sizeof(*conn));
+
+        if (!conn || agx_httpconn_init(&conn->http)) {
+                free(conn);
+                return agx_trace(-ENOMEM);
+        }
+        agx_list_init(&conn->link);
+        agx_list_init(&conn->write);
+        conn->state = CONN_TO_OPEN;
+        conn->since_ms = now_ms;
+        agx_list_push_back(&c->to_open, &conn->link);
+        ++c->n_opening;
+        ++c->n_conns;
+        return 0;
+}
+
+static void grow(agx_client *c, uint64_t now_ms)
+{
+        for (size_t n = wanted(c, now_ms); n; --n) {
+                if (open_one(c, now_ms)) {
+                        open_failure(c, "out of memory", now_ms);
+                        return;
+                }
+        }
+}
+
+void agx_pool_pump(agx_client *c, uint64_t now_ms)
+{
+        agx_client_call *call;
+        agx_client_conn *conn;
+
+        while ((call = agx_calls_ready(c)) && (conn = take_idle(c, now_ms)))
+                assign(c, conn, call, now_ms);
+        while (c->n_idle > AGX_CLIENT_IDLE_MAX)
+                agx_pool_close(c, first_of(&c->idle));
+        grow(c, now_ms);
+}
+
+/* ---- time ---- */
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+        return a < b ? a : b;
+}
+
+static uint64_t open_limit(const agx_client *c)
+{
+        return earlier(c->config.timeout_ms, AGX_CLIENT_OPEN_MS);
+}
+
+/* When the oldest connection of a list has been there for `limit`. */
+static uint64_t due(const agx_list *list, uint64_t limit)
+{
+        const agx_client_conn *conn = first_of(list);
+
+        return conn ? conn->since_ms + limit : UINT64_MAX;
+}
+
+static uint64_t growth_due(const agx_client *c)
+{
+        if (!agx_calls_ready(c) || c->n_opening >= AGX_CLIENT_OPENING_MAX || c->n_waiting <= c->n_opening)
+                return UINT64_MAX;
+        if (c->n_conns >= AGX_CLIENT_CONNECTIONS_MAX && !c->n_draining)
+                return UINT64_MAX;
+        return c->reopen_ms > c->grow_ms ? c->reopen_ms : c->grow_ms;
+}
+
+uint64_t agx_pool_timer(const agx_client *c)
+{
+        uint64_t when = due(&c->opening, open_limit(c));
+
+        when = earlier(when, due(&c->busy, c->config.timeout_ms));
+        when = earlier(when, due(&c->draining, c->config.timeout_ms));
+        when = earlier(when, due(&c->idle, AGX_CLIENT_IDLE_MS));
+        return earlier(when, growth_due(c));
+}
+
+void agx_pool_tick(agx_client *c, uint64_t now_ms)
+{
+        agx_client_conn *conn;
+
+        while ((conn = first_of(&c->opening)) && conn->since_ms + open_limit(c) <= now_ms)
+                agx_pool_broken(c, conn, "no answer in time", now_ms);
+        while ((conn = first_of(&c->busy)) && conn->since_ms + c->config.timeout_ms <= now_ms)
+                agx_pool_broken(c, conn, "no answer in time", now_ms);
+        while ((conn = first_of(&c->draining)) && conn->since_ms + c->config.timeout_ms <= now_ms)
+                agx_pool_close(c, conn);
+        while ((conn = first_of(&c->idle)) && conn->since_ms + AGX_CLIENT_IDLE_MS <= now_ms)
+                agx_pool_close(c, conn);
+}

@@ -1,0 +1,195 @@
+/*
+ * What does not change from call to call is written once, when the session begins: a POST up to its length, a GET up to
+ * its challenge. The token is only in the former, so no code path can put it into the latter.
+ */
+#include "base/err.h"
+#include "client/state.h"
+#include "proto/proof.h"
+#include "wire/base64url.h"
+#include "wire/prefer.h"
+
+#include <stdio.h>
+
+enum { ID_MAX = 2 * AGX_CLIENT_SESSION_BYTES + 1 + 20 };
+
+static int put_target(agx_buf *out, agx_view method, agx_view prefix, agx_view path)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf target = AGX_BUF_NULL(AGX_HTTP_HEAD_MAX);
+        int r;
+
+        r = agx_buf_append_view(&target, prefix);
+        if (!r)
+                r = agx_buf_append_view(&target, path);
+        return r ? r : agx_http1_put_request(out, method, agx_buf_view(&target));
+}
+
+/* How long the server is asked to wait: less than we do ourselves, so that its 202 comes before we lose patience. */
+static uint64_t wait_ms(uint64_t timeout_ms)
+{
+        uint64_t margin = timeout_ms / 4 < 5000 ? timeout_ms / 4 : 5000;
+        uint64_t wait = timeout_ms - margin;
+
+        return wait < AGX_HTTP_WAIT_MAX_S * 1000ull ? wait : AGX_HTTP_WAIT_MAX_S * 1000ull;
+}
+
+static int put_prefer(agx_buf *out, uint64_t timeout_ms)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf value = AGX_BUF_NULL(128);
+        int r;
+
+        r = agx_buf_append_view(&value, AGX_VIEW("respond-async, "));
+        if (!r)
+                r = agx_prefer_put_wait(&value, wait_ms(timeout_ms));
+        return r ? r : agx_http1_put_field(out, AGX_VIEW("Prefer"), agx_buf_view(&value));
+}
+
+static int put_token(agx_buf *out, agx_view token)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf value = AGX_BUF_NULL(AGX_HTTP_HEAD_MAX);
+        int r;
+
+        r = agx_buf_append_view(&value, AGX_VIEW("Bearer "));
+        if (!r)
+                r = agx_buf_append_view(&value, token);
+        if (!r)
+                r = agx_http1_put_field(out, AGX_VIEW("Authorization"), agx_buf_view(&value));
+        if (value.data)
+                explicit_bzero(value.data, value.cap);
+        return r;
+}
+
+static int put_health_head(agx_buf *out, const agx_client_config *config)
+{
+        int r;
+
+        r = put_target(out, AGX_VIEW("GET"), config->prefix, AGX_VIEW("/health"));
+        if (!r)
+                r = agx_http1_put_field(out, AGX_VIEW("Host"), config->host);
+        return r ? r : agx_buf_append_view(out, config->headers);
+}
+
+static int put_call_head(agx_buf *out, const agx_client_config *config, agx_view session)
+{
+        int r;
+
+        r = put_target(out, AGX_VIEW("POST"), config->prefix, AGX_VIEW("/call"));
+        if (!r)
+                r = agx_http1_put_field(out, AGX_VIEW("Host"), config->host);
+        if (!r && config->token.p)
+                r = put_token(out, config->token);
+        if (!r)
+                r = agx_http1_put_field(out, AGX_VIEW("Agentix-Session"), session);
+        if (!r)
+                r = put_prefer(out, config->timeout_ms);
+        if (!r)
+                r = agx_http1_put_field(out, AGX_VIEW("Content-Type"), AGX_VIEW("application/msgpack"));
+        return r ? r : agx_buf_append_view(out, config->headers);
+}
+
+int agx_request_heads(agx_client *c, const agx_client_config *config)
+{
+        int r;
+
+        r = put_health_head(&c->health_head, config);
+        if (!r)
+                r = put_call_head(&c->call_head, config, agx_client_session_name(c));
+        return r > 0 ? -EINVAL : r; /* no room: texts that long are not meant */
+}
+
+static agx_view put_id(const agx_client *c, uint64_t counter, char id[ID_MAX + 1])
+{
+        int n = snprintf(id, ID_MAX + 1, "%s-%llu", c->name, (unsigned long long)counter);
+
+        return agx_view_of(id, (size_t)n);
+}
+
+static void put_acks(agx_client *c, agx_mp_writer *w, size_t n)
+{
+        char id[ID_MAX + 1];
+
+        agx_mp_put_str(w, AGX_VIEW("acks"));
+        agx_mp_put_array(w, n);
+        for (size_t i = 0; i < n; ++i)
+                agx_mp_put_str(w, put_id(c, c->acks[(c->ack_first + i) % AGX_CLIENT_ACKS_KEPT], id));
+}
+
+/* The body but for arguments that are sent from where they lie; these come last. */
+static int put_body(agx_client *c, const agx_client_call *call, agx_view arguments, size_t n_acks, bool apart)
+{
+        agx_mp_writer w = agx_mp_writer_on(&c->scratch);
+        char id[ID_MAX + 1];
+
+        agx_mp_put_map(&w, 3u + (call->context.p != NULL) + (n_acks > 0));
+        agx_mp_put_str(&w, AGX_VIEW("call_id"));
+        agx_mp_put_str(&w, put_id(c, call->counter, id));
+        agx_mp_put_str(&w, AGX_VIEW("callable"));
+        agx_mp_put_str(&w, call->callable);
+        if (n_acks)
+                put_acks(c, &w, n_acks);
+        if (call->context.p) {
+                agx_mp_put_str(&w, AGX_VIEW("context"));
+                agx_mp_put_bin(&w, call->context);
+        }
+        agx_mp_put_str(&w, AGX_VIEW("arguments"));
+        if (apart)
+                agx_mp_put_bin_head(&w, arguments.n);
+        else
+                agx_mp_put_bin(&w, arguments);
+        return agx_mp_writer_end(&w);
+}
+
+static int put_request(agx_client *c, agx_httpconn *http, size_t length)
+{
+        int r;
+
+        r = agx_buf_append_view(&http->out, agx_buf_view(&c->call_head));
+        if (!r)
+                r = agx_http1_put_length(&http->out, length);
+        if (!r)
+                r = agx_http1_put_end(&http->out);
+        return r ? r : agx_buf_append_view(&http->out, agx_buf_view(&c->scratch));
+}
+
+int agx_request_call(agx_client *c, agx_client_conn *conn, agx_client_call *call)
+{
+        agx_view arguments = call->accepted ? AGX_VIEW("") : call->arguments;
+        size_t n_acks = c->n_acks < AGX_CLIENT_ACKS_SENT ? c->n_acks : AGX_CLIENT_ACKS_SENT;
+        bool apart = arguments.n > AGX_CLIENT_INLINE_MAX;
+        agx_httpconn *http = &conn->http;
+        size_t length;
+        int r;
+
+        if (arguments.n > AGX_MAX_MESSAGE || call->callable.n > AGX_MAX_CALLABLE)
+                return AGX_BUF_E_FULL;
+        agx_buf_clear(&c->scratch);
+        agx_httpconn_begin(http, AGX_MAX_MESSAGE);
+        r = put_body(c, call, arguments, n_acks, apart);
+        if (r)
+                return r;
+        length = c->scratch.len + (apart ? arguments.n : 0);
+        if (length > AGX_MAX_MESSAGE)
+                return AGX_BUF_E_FULL;
+        r = put_request(c, http, length);
+        if (r)
+                return r;
+        if (apart)
+                http->tail = arguments;
+        c->ack_first = (c->ack_first + n_acks) % AGX_CLIENT_ACKS_KEPT;
+        c->n_acks -= n_acks;
+        return 0;
+}
+
+int agx_request_health(agx_client *c, agx_client_conn *conn)
+{
+        char challenge[AGX_NONCE_CHARS];
+        agx_httpconn *http = &conn->http;
+        int r;
+
+        agx_base64url_encode(agx_view_of(conn->nonce, sizeof(conn->nonce)), challenge);
+        agx_httpconn_begin(http, AGX_HEALTH_BODY_MAX);
+        r = agx_buf_append_view(&http->out, agx_buf_view(&c->health_head));
+        if (!r)
+                r = agx_http1_put_field(&http->out, AGX_VIEW("Agentix-Challenge"),
+                                        agx_view_of(challenge, sizeof(challenge)));
+        return r ? r : agx_http1_put_end(&http->out);
+}

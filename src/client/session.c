@@ -1,0 +1,360 @@
+/*
+ * The session's face: what the shell calls. Each verb that reports something ends with agx_pool_pump(), so that what
+ * became possible is wished for before the shell looks.
+ */
+#include "client/session.h"
+#include "base/err.h"
+#include "client/state.h"
+
+#include <stdio.h>
+
+/* ---- lifecycle ---- */
+
+static void init_lists(agx_client *c)
+{
+        agx_list *const lists[] = {&c->resend,   &c->queue,   &c->paused,  &c->unanswered, &c->deadlines,
+                                   &c->done,     &c->to_open, &c->opening, &c->idle,       &c->busy,
+                                   &c->draining, &c->closing, &c->writes};
+
+        for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); ++i)
+                agx_list_init(lists[i]);
+}
+
+static void init_scalars(agx_client *c, const agx_client_config *config)
+{
+        c->config = *config;
+        c->config.host = c->config.prefix = c->config.headers = c->config.token = AGX_VIEW_NULL;
+        for (size_t i = 0; i < AGX_CLIENT_SESSION_BYTES; ++i)
+                snprintf(c->name + 2 * i, 3, "%02x", config->session[i]);
+        for (size_t i = 0; i < sizeof(config->seed); ++i)
+                c->random = c->random << 8 | config->seed[i];
+        c->random |= 1; /* xorshift stays at zero */
+        agx_buf_init(&c->call_head, AGX_HTTP_HEAD_MAX);
+        agx_buf_init(&c->health_head, AGX_HTTP_HEAD_MAX);
+        agx_buf_init(&c->token, AGX_HTTP_HEAD_MAX);
+        agx_buf_init(&c->scratch, AGX_CLIENT_OUT_MAX);
+}
+
+int agx_client_new(agx_client **clientp, const agx_client_config *config)
+{
+        _cleanup_(agx_client_freep) agx_client *c = calloc(1, sizeof(*c));
+        int r;
+
+        if (!c)
+                return agx_trace(-ENOMEM);
+        init_lists(c);
+        init_scalars(c, config);
+        r = config->token.p ? agx_buf_append_view(&c->token, config->token) : 0;
+        if (!r)
+                r = agx_request_heads(c, config);
+        if (r)
+                return r > 0 ? -EINVAL : r;
+        *clientp = c;
+        c = NULL;
+        return 0;
+}
+
+static void free_call(agx_client_call *call)
+{
+        agx_buf_deinit(&call->body);
+        free(call);
+}
+
+static void free_conn(agx_client_conn *conn)
+{
+        agx_list_unlink(&conn->link);
+        agx_list_unlink(&conn->write);
+        if (conn->call)
+                free_call(conn->call);
+        agx_httpconn_deinit(&conn->http);
+        free(conn);
+}
+
+static void wipe(agx_buf *b)
+{
+        if (b->data)
+                explicit_bzero(b->data, b->cap);
+        agx_buf_deinit(b);
+}
+
+void agx_client_free(agx_client *c)
+{
+        agx_list *const calls[] = {&c->resend, &c->queue, &c->paused, &c->done};
+        agx_list *const conns[] = {&c->to_open, &c->opening, &c->idle, &c->busy, &c->draining, &c->closing};
+
+        for (size_t i = 0; i < sizeof(conns) / sizeof(conns[0]); ++i)
+                agx_list_foreach_safe(node, conns[i]) free_conn(agx_container_of(node, agx_client_conn, link));
+        for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); ++i)
+                agx_list_foreach_safe(node, calls[i]) free_call(agx_container_of(node, agx_client_call, link));
+        wipe(&c->token);
+        wipe(&c->call_head);
+        agx_buf_deinit(&c->health_head);
+        agx_buf_deinit(&c->scratch);
+        free(c);
+}
+
+/* ---- calls ---- */
+
+int agx_client_start(agx_client *c, agx_view callable, agx_view arguments, agx_view context, uint64_t deadline_ms,
+                     void *user, uint64_t now_ms, agx_client_call **callp)
+{
+        agx_client_call *call;
+        int r;
+
+        r = agx_calls_new(c, CALL_RUN, user, &call);
+        if (r)
+                return r;
+        call->callable = callable;
+        call->arguments = arguments;
+        call->context = context;
+        call->allowed_ms = deadline_ms;
+        if (c->connected)
+                agx_calls_start_clock(c, call, now_ms);
+        agx_pool_pump(c, now_ms);
+        *callp = call;
+        return 0;
+}
+
+static int ask(agx_client *c, call_kind kind, void *user, uint64_t now_ms, agx_client_call **callp)
+{
+        int r;
+
+        r = agx_calls_new(c, kind, user, callp);
+        if (!r)
+                agx_pool_pump(c, now_ms);
+        return r;
+}
+
+int agx_client_ask_health(agx_client *c, void *user, uint64_t now_ms, agx_client_call **call)
+{
+        return ask(c, CALL_HEALTH, user, now_ms, call);
+}
+
+int agx_client_connect(agx_client *c, void *user, uint64_t now_ms, agx_client_call **call)
+{
+        return ask(c, CALL_CONNECT, user, now_ms, call);
+}
+
+agx_client_call *agx_client_next_done(agx_client *c)
+{
+        agx_list *node = agx_list_first(&c->done);
+        agx_client_call *call;
+
+        if (!node)
+                return NULL;
+        call = agx_container_of(node, agx_client_call, link);
+        agx_list_unlink(node);
+        call->state = CALL_TAKEN;
+        return call;
+}
+
+void *agx_client_call_user(const agx_client_call *call)
+{
+        return call->user;
+}
+
+const agx_client_result *agx_client_call_result(const agx_client_call *call)
+{
+        return &call->result;
+}
+
+void agx_client_call_take_body(agx_client_call *call, agx_buf *body)
+{
+        agx_buf_deinit(body);
+        *body = call->body;
+        agx_buf_init(&call->body, 0);
+}
+
+void agx_client_call_free(agx_client *c, agx_client_call *call, uint64_t now_ms)
+{
+        agx_client_conn *conn = call->conn;
+
+        agx_calls_unlink(c, call);
+        agx_list_unlink(&call->unanswered);
+        agx_list_unlink(&call->deadline);
+        free_call(call);
+        if (conn)
+                agx_pool_abandon(c, conn, now_ms);
+        agx_pool_pump(c, now_ms);
+}
+
+/* ---- wishes ---- */
+
+agx_client_wish agx_client_next_wish(agx_client *c)
+{
+        agx_client_wish wish = {AGX_CLIENT_WISH_NONE, NULL};
+        agx_list *node;
+
+        if ((node = agx_list_first(&c->writes))) {
+                wish = (agx_client_wish){AGX_CLIENT_WISH_WRITE, agx_container_of(node, agx_client_conn, write)};
+                agx_list_unlink(node);
+        } else if ((node = agx_list_first(&c->to_open))) {
+                wish = (agx_client_wish){AGX_CLIENT_WISH_OPEN, agx_container_of(node, agx_client_conn, link)};
+                agx_pool_move(c, wish.conn, CONN_OPENING, wish.conn->since_ms);
+        } else if ((node = agx_list_first(&c->closing))) {
+                wish = (agx_client_wish){AGX_CLIENT_WISH_CLOSE, agx_container_of(node, agx_client_conn, link)};
+                agx_list_unlink(node);
+        }
+        return wish;
+}
+
+uint64_t agx_client_timer(const agx_client *c)
+{
+        agx_list *paused = agx_list_first(&c->paused), *deadline = agx_list_first(&c->deadlines);
+        uint64_t when = agx_pool_timer(c), t;
+
+        if (paused && (t = agx_container_of(paused, agx_client_call, link)->pause_ms) < when)
+                when = t;
+        if (deadline && (t = agx_container_of(deadline, agx_client_call, deadline)->deadline_ms) < when)
+                when = t;
+        return when;
+}
+
+/* ---- what happened ---- */
+
+void agx_client_opened(agx_client *c, agx_client_conn *conn, const uint8_t nonce[AGX_CLIENT_NONCE_BYTES],
+                       uint64_t now_ms)
+{
+        if (conn->state != CONN_OPENING)
+                return;
+        memcpy(conn->nonce, nonce, sizeof(conn->nonce));
+        agx_pool_move(c, conn, CONN_PROVING, now_ms);
+        if (agx_request_health(c, conn)) {
+                agx_client_open_failed(c, conn, "out of memory", now_ms);
+                return;
+        }
+        agx_list_push_back(&c->writes, &conn->write);
+}
+
+void agx_client_open_failed(agx_client *c, agx_client_conn *conn, const char *why, uint64_t now_ms)
+{
+        agx_client_ended(c, conn, why, now_ms);
+}
+
+void agx_client_input(agx_client *c, agx_client_conn *conn, agx_view bytes, uint64_t now_ms)
+{
+        int r;
+
+        if (conn->state == CONN_CLOSING)
+                return;
+        r = agx_httpconn_input(&conn->http, bytes);
+        if (r < 0)
+                agx_pool_no_memory(c, conn, now_ms);
+        else if (r == AGX_HTTPCONN_E_BROKEN)
+                agx_pool_broken(c, conn, conn->http.why, now_ms);
+        else if (r == AGX_HTTPCONN_E_REPLY)
+                agx_reply_read(c, conn, now_ms);
+        else if (conn->state == CONN_DRAINING && conn->http.left > AGX_CLIENT_DRAIN_BODY)
+                agx_pool_close(c, conn);
+        else
+                return;
+        agx_pool_pump(c, now_ms);
+}
+
+void agx_client_ended(agx_client *c, agx_client_conn *conn, const char *why, uint64_t now_ms)
+{
+        if (conn->state == CONN_CLOSING)
+                return;
+        if (!why && agx_httpconn_eof(&conn->http) == AGX_HTTPCONN_E_REPLY)
+                agx_reply_read(c, conn, now_ms);
+        else
+                agx_pool_broken(c, conn, why ? why : conn->http.why, now_ms);
+        agx_pool_pump(c, now_ms);
+}
+
+static void end_overdue(agx_client *c, uint64_t now_ms)
+{
+        agx_list *node;
+
+        while ((node = agx_list_first(&c->deadlines))) {
+                agx_client_call *call = agx_container_of(node, agx_client_call, deadline);
+                agx_client_conn *conn = call->conn;
+
+                if (call->deadline_ms > now_ms)
+                        break;
+                agx_calls_finish(c, call, AGX_CLIENT_DEADLINE);
+                if (conn)
+                        agx_pool_abandon(c, conn, now_ms);
+        }
+}
+
+static void end_pauses(agx_client *c, uint64_t now_ms)
+{
+        agx_list *node;
+
+        while ((node = agx_list_first(&c->paused))) {
+                agx_client_call *call = agx_container_of(node, agx_client_call, link);
+
+                if (call->pause_ms > now_ms)
+                        break;
+                agx_calls_unlink(c, call);
+                agx_calls_queue(c, call);
+        }
+}
+
+void agx_client_tick(agx_client *c, uint64_t now_ms)
+{
+        end_overdue(c, now_ms);
+        end_pauses(c, now_ms);
+        agx_pool_tick(c, now_ms);
+        agx_pool_pump(c, now_ms);
+}
+
+void agx_client_shutdown(agx_client *c, const char *why, uint64_t now_ms)
+{
+        agx_list *const conns[] = {&c->to_open, &c->opening, &c->idle, &c->busy, &c->draining};
+
+        (void)now_ms;
+        for (size_t i = 0; i < sizeof(conns) / sizeof(conns[0]); ++i) {
+                agx_list_foreach_safe(node, conns[i])
+                {
+                        agx_client_conn *conn = agx_container_of(node, agx_client_conn, link);
+
+                        if (conn->call)
+                                agx_calls_unreachable(c, conn->call, why);
+                        agx_pool_close(c, conn);
+                }
+        }
+        agx_calls_fail_waiting(c, why);
+        c->connected = false;
+        c->failures = 0;
+        c->reopen_ms = 0;
+}
+
+/* ---- connections ---- */
+
+agx_httpconn *agx_client_conn_http(agx_client_conn *conn)
+{
+        return &conn->http;
+}
+
+void agx_client_conn_set_user(agx_client_conn *conn, void *user)
+{
+        conn->user = user;
+}
+
+void *agx_client_conn_user(const agx_client_conn *conn)
+{
+        return conn->user;
+}
+
+bool agx_client_conn_busy(const agx_client_conn *conn)
+{
+        return conn->state == CONN_BUSY || conn->state == CONN_PROVING || conn->state == CONN_DRAINING;
+}
+
+void agx_client_conn_free(agx_client *c, agx_client_conn *conn)
+{
+        (void)c;
+        free_conn(conn);
+}
+
+agx_client_counts agx_client_count(const agx_client *c)
+{
+        return (agx_client_counts){c->n_waiting, c->n_paused, c->n_conns, c->n_acks};
+}
+
+agx_view agx_client_session_name(const agx_client *c)
+{
+        return agx_view_of(c->name, sizeof(c->name) - 1);
+}

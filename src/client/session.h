@@ -1,0 +1,152 @@
+#ifndef AGX_CLIENT_SESSION_H
+#define AGX_CLIENT_SESSION_H
+/*
+ * A client session: the host's end of one runtime. It owns the table of calls, their ids, the pool of connections, and
+ * every decision about them: what is sent where, what is asked again, what is given up.
+ *
+ * Sans-IO. The shell reports what happened (connections opened, bytes, ends, time) and carries out wishes:
+ *
+ *     OPEN   open a connection to the runtime; report agx_client_opened() or agx_client_open_failed()
+ *     WRITE  agx_client_conn_http(conn) has something pending: write it now, and go on when the socket can take more
+ *     CLOSE  the connection is over: close it (if it was ever opened), then agx_client_conn_free()
+ *
+ * and takes finished calls from agx_client_next_done(). After every verb: wishes, finished calls, agx_client_timer().
+ * No verb calls back, so the shell may start new calls while it handles a finished one.
+ *
+ * Rules kept here (wire.md, sections 1, 3 and 6):
+ *  - Every connection first asks GET /health, without the token. With a token, over anything but https, the answer must
+ *    prove that the server knows it; else the connection is dropped and the calls that wait end as UNREACHABLE.
+ *  - A call that was in flight on a lost connection is asked again under its id, of the same server instance only.
+ *  - A 202 is asked again, with growing pauses, until the result comes; the arguments are not sent a second time.
+ *  - Ids are `<session>-<counter>`, numbered as they are first sent; new ones wait while an unanswered one is
+ *    AGX_LEDGER_WINDOW - 1 behind. Consumed results are acknowledged in later requests.
+ *
+ * Only POST /call exists as a road. The next one (Socket.IO) takes calls from the same queue and ends them the same way.
+ */
+#include "client/health.h"
+#include "client/httpconn.h"
+#include "proto/fault.h"
+
+enum { AGX_CLIENT_SESSION_BYTES = 16, AGX_CLIENT_NONCE_BYTES = 32, AGX_CLIENT_WHY_MAX = 160 };
+
+typedef struct agx_client agx_client;
+typedef struct agx_client_call agx_client_call;
+typedef struct agx_client_conn agx_client_conn;
+
+typedef struct agx_client_config {
+        agx_view host;   /* the Host field */
+        agx_view prefix; /* of every path, without a slash at its end; may be empty */
+        agx_view
+                headers; /* further fields as they go onto the wire, each "name: value\r\n", already checked; may be empty */
+        agx_view token;      /* absent: none */
+        bool secure;         /* https: the certificate is the proof */
+        uint64_t timeout_ms; /* per HTTP request, > 0 */
+        bool reconnect;
+        unsigned attempts; /* to reconnect, and per call to ask again; 0: no limit */
+        uint64_t delay_ms; /* before the second attempt; doubles */
+        uint64_t delay_max_ms;
+        unsigned jitter;                           /* percent by which delays vary, 0..100 */
+        uint8_t session[AGX_CLIENT_SESSION_BYTES]; /* random */
+        uint8_t seed[8];                           /* random, for the jitter */
+} agx_client_config;
+
+/* All texts are copied. 0, -ENOMEM, or -EINVAL for a CR, LF or NUL where it cannot be. */
+int agx_client_new(agx_client **client, const agx_client_config *config);
+/* Frees connections and the calls that were not taken, too; the shell has closed its descriptors and freed what it took.
+ * Forgets the token. */
+void agx_client_free(agx_client *client);
+AGX_DEFINE_CLEANUP_POINTER(agx_client, agx_client_free)
+
+/* ---- calls ---- */
+
+typedef enum agx_client_outcome {
+        AGX_CLIENT_PENDING,
+        AGX_CLIENT_VALUE,       /* .value */
+        AGX_CLIENT_FAULT,       /* .fault */
+        AGX_CLIENT_UNREACHABLE, /* .why */
+        AGX_CLIENT_DEADLINE,
+        AGX_CLIENT_NO_MEMORY,
+        AGX_CLIENT_HEALTH, /* .health */
+        AGX_CLIENT_CONNECTED
+} agx_client_outcome;
+
+/* Views live as long as the call, or as the body once that was taken. */
+typedef struct agx_client_result {
+        agx_client_outcome outcome;
+        agx_view value;
+        agx_fault fault;
+        agx_health health;
+        char why[AGX_CLIENT_WHY_MAX]; /* a short text, printable, terminated */
+} agx_client_result;
+
+/* `callable`, `arguments` and `context` (absent: none) are borrowed until the call is done or freed. `deadline_ms`: how
+ * long the call may take once there has been a connection; UINT64_MAX: for ever. `user` is the shell's. 0 or -ENOMEM. */
+int agx_client_start(agx_client *client, agx_view callable, agx_view arguments, agx_view context, uint64_t deadline_ms,
+                     void *user, uint64_t now_ms, agx_client_call **call);
+/* Asks GET /health. Outcomes HEALTH, UNREACHABLE, NO_MEMORY. */
+int agx_client_ask_health(agx_client *client, void *user, uint64_t now_ms, agx_client_call **call);
+/* Waits for a proven connection. Outcomes CONNECTED, UNREACHABLE, NO_MEMORY. */
+int agx_client_connect(agx_client *client, void *user, uint64_t now_ms, agx_client_call **call);
+
+/* The next finished call, or NULL. It is the shell's to free. */
+agx_client_call *agx_client_next_done(agx_client *client);
+void *agx_client_call_user(const agx_client_call *call);
+const agx_client_result *agx_client_call_result(const agx_client_call *call);
+/* Moves out the buffer that the result's views point into. */
+void agx_client_call_take_body(agx_client_call *call, agx_buf *body);
+/* Frees a call, finished or not. One that is not is abandoned: nobody waits for it here any more. If it was not sent
+ * whole, it never will be; else it goes on in the sandbox (this road has no way to cancel it), and its reply is heard
+ * out and acknowledged, or its connection closed. */
+void agx_client_call_free(agx_client *client, agx_client_call *call, uint64_t now_ms);
+
+/* ---- wishes ---- */
+
+typedef enum agx_client_wish_kind {
+        AGX_CLIENT_WISH_NONE,
+        AGX_CLIENT_WISH_OPEN,
+        AGX_CLIENT_WISH_WRITE,
+        AGX_CLIENT_WISH_CLOSE
+} agx_client_wish_kind;
+
+typedef struct agx_client_wish {
+        agx_client_wish_kind kind;
+        agx_client_conn *conn;
+} agx_client_wish;
+
+agx_client_wish agx_client_next_wish(agx_client *client);
+/* When agx_client_tick() is to be called, in ms; UINT64_MAX: no need. It may be early, never late. */
+uint64_t agx_client_timer(const agx_client *client);
+
+/* ---- what happened ---- */
+
+/* The connection stands; `nonce` is random. */
+void agx_client_opened(agx_client *client, agx_client_conn *conn, const uint8_t nonce[AGX_CLIENT_NONCE_BYTES],
+                       uint64_t now_ms);
+/* It could not be opened; a CLOSE wish follows. */
+void agx_client_open_failed(agx_client *client, agx_client_conn *conn, const char *why, uint64_t now_ms);
+/* Bytes came. Room for them: agx_httpconn_place(), or memory of the shell's own. */
+void agx_client_input(agx_client *client, agx_client_conn *conn, agx_view bytes, uint64_t now_ms);
+/* The connection ended, orderly (`why` NULL) or not; a CLOSE wish follows. */
+void agx_client_ended(agx_client *client, agx_client_conn *conn, const char *why, uint64_t now_ms);
+void agx_client_tick(agx_client *client, uint64_t now_ms);
+/* Ends all calls as UNREACHABLE with this text and closes all connections. The session may be used again afterwards. */
+void agx_client_shutdown(agx_client *client, const char *why, uint64_t now_ms);
+
+/* ---- connections, as the shell sees them ---- */
+
+agx_httpconn *agx_client_conn_http(agx_client_conn *conn);
+void agx_client_conn_set_user(agx_client_conn *conn, void *user);
+void *agx_client_conn_user(const agx_client_conn *conn);
+/* Whether a reply is awaited on it: then a shell that was asleep reads before it lets time pass. */
+bool agx_client_conn_busy(const agx_client_conn *conn);
+/* After the CLOSE wish. */
+void agx_client_conn_free(agx_client *client, agx_client_conn *conn);
+
+typedef struct agx_client_counts {
+        size_t waiting, pausing, connections, acks;
+} agx_client_counts;
+agx_client_counts agx_client_count(const agx_client *client);
+/* The session's name: 32 hex digits, as long as the client. */
+agx_view agx_client_session_name(const agx_client *client);
+
+#endif

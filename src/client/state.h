@@ -1,0 +1,135 @@
+#ifndef AGX_CLIENT_STATE_H
+#define AGX_CLIENT_STATE_H
+/*
+ * Inside the client room only: what a session is made of, and the verbs its files have for each other.
+ *
+ *     session.c  lifecycle, what the shell sees, time
+ *     calls.c    the table of calls: queues, endings, pauses
+ *     pool.c     connections: opening, proving, idle, growing, closing
+ *     request.c  what is sent        reply.c  what came back
+ *
+ * A call that is not taken by the shell is in one place: `resend` or `queue` (WAITING), `paused`, its connection (SENT),
+ * `done`. A connection is in one list: to_open, opening, idle, busy, draining or closing.
+ */
+#include "base/list.h"
+#include "client/session.h"
+#include "proto/limits.h"
+
+typedef enum call_kind { CALL_RUN, CALL_HEALTH, CALL_CONNECT } call_kind;
+typedef enum call_state { CALL_WAITING, CALL_PAUSED, CALL_SENT, CALL_DONE, CALL_TAKEN } call_state;
+
+struct agx_client_call {
+        agx_list link;       /* of the place it is in */
+        agx_list unanswered; /* sent at least once and not done, in the order of counters */
+        agx_list deadline;
+        call_kind kind;
+        call_state state;
+        agx_view callable;
+        agx_view arguments;
+        agx_view context;
+        void *user;
+        uint64_t counter;      /* of its id; 0: never sent */
+        uint32_t generation;   /* of the instance it was sent to; 0: none */
+        bool accepted;         /* that instance has answered 202: it needs no arguments again */
+        unsigned losses;       /* connections lost under it */
+        unsigned polls;        /* 202s in a row */
+        unsigned reasks;       /* never_seen answers */
+        uint64_t allowed_ms;   /* UINT64_MAX: no deadline */
+        uint64_t deadline_ms;  /* once the clock runs */
+        uint64_t pause_ms;     /* PAUSED: until then */
+        agx_client_conn *conn; /* SENT */
+        agx_buf body;
+        agx_client_result result;
+};
+
+typedef enum conn_state {
+        CONN_TO_OPEN, /* the wish has not been taken */
+        CONN_OPENING, /* the shell is at it */
+        CONN_PROVING, /* /health has been asked */
+        CONN_IDLE,
+        CONN_BUSY,
+        CONN_DRAINING, /* the call was abandoned, the reply is still to come */
+        CONN_CLOSING   /* a CLOSE wish; then only agx_client_conn_free() */
+} conn_state;
+
+struct agx_client_conn {
+        agx_list link;
+        agx_list write; /* a WRITE wish */
+        conn_state state;
+        agx_httpconn http;
+        uint8_t nonce[AGX_CLIENT_NONCE_BYTES];
+        uint32_t generation;
+        uint64_t since_ms; /* in this state */
+        agx_client_call *call;
+        uint64_t drained; /* DRAINING: counter to acknowledge */
+        void *user;
+};
+
+struct agx_client {
+        /* what it was told */
+        agx_client_config config; /* scalars only; the texts are in the buffers */
+        agx_buf call_head;        /* a POST up to its length */
+        agx_buf health_head;      /* a GET up to its challenge */
+        agx_buf token;
+        char name[2 * AGX_CLIENT_SESSION_BYTES + 1];
+        uint64_t random;
+        /* the server */
+        char instance[AGX_CLIENT_HEALTH_TEXT + 1];
+        uint32_t generation; /* grows with every change of the instance; 0: none known */
+        bool connected;      /* there has been a connection */
+        /* calls */
+        agx_list resend, queue, paused, unanswered, deadlines, done;
+        size_t n_waiting, n_paused;
+        uint64_t counter;
+        uint64_t acks[AGX_CLIENT_ACKS_KEPT]; /* a ring */
+        size_t ack_first, n_acks;
+        agx_buf scratch;
+        /* connections */
+        agx_list to_open, opening, idle, busy, draining, closing, writes;
+        size_t n_conns, n_opening, n_idle, n_draining;
+        unsigned failures;  /* to open one, in a row */
+        uint64_t reopen_ms; /* not before */
+        uint64_t grow_ms;   /* beyond AGX_CLIENT_IDLE_MAX, not before */
+        size_t finished;    /* calls since it last grew so */
+};
+
+/* calls.c */
+int agx_calls_new(agx_client *c, call_kind kind, void *user, agx_client_call **call);
+void agx_calls_queue(agx_client *c, agx_client_call *call);
+void agx_calls_pause(agx_client *c, agx_client_call *call, uint64_t until_ms);
+void agx_calls_unlink(agx_client *c, agx_client_call *call);
+void agx_calls_start_clock(agx_client *c, agx_client_call *call, uint64_t now_ms);
+void agx_calls_start_clocks(agx_client *c, uint64_t now_ms); /* of all that wait: there is a connection now */
+void agx_calls_number(agx_client *c, agx_client_call *call);
+agx_client_call *agx_calls_ready(const agx_client *c); /* the next to be sent, or NULL */
+void agx_calls_finish(agx_client *c, agx_client_call *call, agx_client_outcome outcome);
+void agx_calls_unreachable(agx_client *c, agx_client_call *call, const char *why);
+void agx_calls_fault(agx_client *c, agx_client_call *call, agx_fault_type type, const char *message,
+                     const char *reason);
+void agx_calls_fail_waiting(agx_client *c, const char *why);
+void agx_calls_lost(agx_client *c, agx_client_call *call, const char *why, uint64_t now_ms);
+void agx_calls_ack(agx_client *c, uint64_t counter);
+uint64_t agx_calls_backoff(agx_client *c, unsigned nth);
+
+/* pool.c */
+void agx_pool_pump(agx_client *c, uint64_t now_ms);
+void agx_pool_release(agx_client *c, agx_client_conn *conn, uint64_t now_ms); /* its reply is read */
+void agx_pool_abandon(agx_client *c, agx_client_conn *conn, uint64_t now_ms); /* its call is no more */
+void agx_pool_close(agx_client *c, agx_client_conn *conn);
+void agx_pool_broken(agx_client *c, agx_client_conn *conn, const char *why, uint64_t now_ms);
+void agx_pool_no_memory(agx_client *c, agx_client_conn *conn, uint64_t now_ms);
+void agx_pool_proved(agx_client *c, agx_client_conn *conn, uint64_t now_ms);
+void agx_pool_move(agx_client *c, agx_client_conn *conn, conn_state state, uint64_t now_ms);
+uint64_t agx_pool_timer(const agx_client *c);
+void agx_pool_tick(agx_client *c, uint64_t now_ms);
+
+/* request.c */
+int agx_request_heads(agx_client *c, const agx_client_config *config);
+/* 0, AGX_BUF_E_FULL: too large to be sent, -ENOMEM */
+int agx_request_call(agx_client *c, agx_client_conn *conn, agx_client_call *call);
+int agx_request_health(agx_client *c, agx_client_conn *conn);
+
+/* reply.c */
+void agx_reply_read(agx_client *c, agx_client_conn *conn, uint64_t now_ms);
+
+#endif
