@@ -1,11 +1,12 @@
 /*
  * agentix._core.Channel: the worker's end of its private pair of descriptors.
  *
- * Frames are read by whichever thread asks: receive() lets one thread at a time read (the leader), the others wait in
- * C without the interpreter. A frame is turned into Python objects before the next leader may read, so frames are
- * handed out in order. Sending takes a lock of its own; neither lock is ever waited for with the interpreter held.
+ * Frames are read by whichever thread leads (turns.h); the others wait in C without the interpreter. A frame is turned
+ * into Python objects before the next leader may read, so frames are handed out in order. Sending takes a lock of its own;
+ * neither is ever waited for with the interpreter held.
  */
 #include "state.h"
+#include "turns.h"
 
 #include "proto/frame.h"
 #include "proto/limits.h"
@@ -21,7 +22,7 @@ enum { CHANNEL_READ = 64 * 1024 };
 typedef struct channel {
         PyObject_HEAD
         int fd;
-        pthread_mutex_t reading;
+        agx_turns turns;
         pthread_mutex_t sending;
         agx_deframer deframer;
         agx_view in; /* read, not yet cut into frames; lies in `bytes` */
@@ -92,15 +93,21 @@ static PyObject *frame_tuple(const agx_frame *frame)
                              bytes_or_none(frame->arguments), bytes_or_none(frame->context));
 }
 
-static PyObject *payload_tuple(agx_view payload)
+/* The frame must be turned into objects before the lead is passed on: its bytes lie in the channel. */
+static PyObject *payload_tuple(channel *self, agx_view payload)
 {
+        PyObject *tuple = NULL;
         agx_frame frame;
 
-        if (agx_frame_parse(payload, &frame)) {
+        if (agx_frame_parse(payload, &frame))
                 PyErr_SetString(PyExc_ValueError, "a frame is not a well-formed msgpack map");
-                return NULL;
-        }
-        return frame_tuple(&frame);
+        else
+                tuple = frame_tuple(&frame);
+        if (tuple && frame.kind == AGX_FRAME_CALL)
+                agx_turns_begin(&self->turns, frame.callable);
+        else
+                agx_turns_leave(&self->turns);
+        return tuple;
 }
 
 PyDoc_STRVAR(receive_doc,
@@ -117,13 +124,12 @@ static PyObject *channel_receive(channel *self, PyObject *unused)
 
         (void)unused;
         Py_BEGIN_ALLOW_THREADS;
-        pthread_mutex_lock(&self->reading);
+        agx_turns_take(&self->turns);
         got = next_payload(self, &payload);
         Py_END_ALLOW_THREADS;
         switch (got) {
         case GOT_PAYLOAD:
-                frame = payload_tuple(payload);
-                break;
+                return payload_tuple(self, payload);
         case GOT_END:
                 frame = Py_NewRef(Py_None);
                 break;
@@ -140,7 +146,7 @@ static PyObject *channel_receive(channel *self, PyObject *unused)
                 frame = PyErr_SetFromErrno(PyExc_OSError);
                 break;
         }
-        pthread_mutex_unlock(&self->reading);
+        agx_turns_leave(&self->turns);
         return frame;
 }
 
@@ -274,7 +280,7 @@ static PyObject *channel_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         if (!self)
                 return NULL;
         self->fd = fd;
-        pthread_mutex_init(&self->reading, NULL);
+        agx_turns_init(&self->turns);
         pthread_mutex_init(&self->sending, NULL);
         agx_deframer_init(&self->deframer, AGX_MAX_MESSAGE);
         self->bytes = malloc(CHANNEL_READ);
@@ -291,7 +297,7 @@ static void channel_dealloc(channel *self)
 
         agx_deframer_deinit(&self->deframer);
         free(self->bytes);
-        pthread_mutex_destroy(&self->reading);
+        agx_turns_deinit(&self->turns);
         pthread_mutex_destroy(&self->sending);
         close(self->fd);
         PyObject_Free(self);

@@ -1,0 +1,173 @@
+/*
+ * Turn-taking. What a thread remembers between its verbs (which leadership it held, what it runs since when) is
+ * thread-local; what all share lies under one lock that is held for a few instructions at a time.
+ *
+ * Losing the lead is a matter of numbers: whoever takes it away bumps `turn`, and the loser notices at its next take().
+ */
+#include "turns.h"
+
+#include <time.h>
+
+enum {
+        QUICK_NS = 100 * 1000,     /* targets below this are run without passing the lead on */
+        PATIENCE_NS = 1000 * 1000, /* a keeper that takes longer loses it */
+        TICKS_BEFORE_SLEEP = 100,  /* of a watcher that sees no calls */
+        COST_WEIGHT = 4            /* a measure counts for a quarter of the average */
+};
+
+static _Thread_local struct {
+        agx_turns *of;
+        uint64_t turn;
+        uint64_t target;
+        uint64_t since; /* ns; 0: no call is being measured */
+} mine;
+
+static uint64_t now_ns(void)
+{
+        struct timespec now;
+
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+/* FNV-1a: a clash only costs a wrong guess, and the names come from the sandbox's own host. */
+static uint64_t hash_of(agx_view v)
+{
+        uint64_t hash = 0xcbf29ce484222325U;
+
+        for (size_t i = 0; i < v.n; ++i)
+                hash = (hash ^ (unsigned char)v.p[i]) * 0x100000001b3U;
+        return hash;
+}
+
+static agx_turns_cost *cost_of(agx_turns *t, uint64_t target)
+{
+        return &t->costs[target % AGX_TURNS_SLOTS];
+}
+
+static void note_cost(agx_turns *t)
+{
+        agx_turns_cost *cost = cost_of(t, mine.target);
+        uint64_t ns;
+
+        if (mine.of != t || !mine.since)
+                return;
+        ns = now_ns() - mine.since + 1;
+        mine.since = 0;
+        if (cost->target != mine.target || !cost->ns)
+                *cost = (agx_turns_cost){mine.target, ns};
+        else
+                cost->ns = cost->ns - cost->ns / COST_WEIGHT + ns / COST_WEIGHT;
+}
+
+static void free_lead(agx_turns *t)
+{
+        t->taken = false;
+        t->busy_since = 0;
+        ++t->turn;
+        pthread_cond_signal(&t->lead_free);
+}
+
+/* ---- the watcher ---- */
+
+static void *watch(void *argument)
+{
+        const struct timespec tick = {.tv_nsec = PATIENCE_NS};
+        agx_turns *t = argument;
+        uint64_t seen = 0;
+        unsigned idle = 0;
+
+        pthread_mutex_lock(&t->lock);
+        while (!t->stop) {
+                idle = t->kept == seen && !t->busy_since ? idle + 1 : 0;
+                seen = t->kept;
+                if (t->busy_since && now_ns() - t->busy_since >= PATIENCE_NS)
+                        free_lead(t);
+                if (idle > TICKS_BEFORE_SLEEP) {
+                        t->watcher_sleeps = true;
+                        pthread_cond_wait(&t->watch, &t->lock);
+                        t->watcher_sleeps = false;
+                        idle = 0;
+                        continue;
+                }
+                pthread_mutex_unlock(&t->lock);
+                nanosleep(&tick, NULL);
+                pthread_mutex_lock(&t->lock);
+        }
+        pthread_mutex_unlock(&t->lock);
+        return NULL;
+}
+
+/* True if somebody watches: without a watcher the lead must not be kept. */
+static bool ensure_watcher(agx_turns *t)
+{
+        if (!t->watcher_runs)
+                t->watcher_runs = pthread_create(&t->watcher, NULL, watch, t) == 0;
+        else if (t->watcher_sleeps)
+                pthread_cond_signal(&t->watch);
+        return t->watcher_runs;
+}
+
+/* ---- lifecycle and verbs ---- */
+
+void agx_turns_init(agx_turns *t)
+{
+        *t = (agx_turns){0};
+        pthread_mutex_init(&t->lock, NULL);
+        pthread_cond_init(&t->lead_free, NULL);
+        pthread_cond_init(&t->watch, NULL);
+}
+
+void agx_turns_deinit(agx_turns *t)
+{
+        pthread_mutex_lock(&t->lock);
+        t->stop = true;
+        pthread_cond_signal(&t->watch);
+        pthread_mutex_unlock(&t->lock);
+        if (t->watcher_runs)
+                pthread_join(t->watcher, NULL);
+        pthread_cond_destroy(&t->watch);
+        pthread_cond_destroy(&t->lead_free);
+        pthread_mutex_destroy(&t->lock);
+}
+
+void agx_turns_take(agx_turns *t)
+{
+        pthread_mutex_lock(&t->lock);
+        note_cost(t);
+        if (mine.of == t && t->taken && mine.turn == t->turn) {
+                t->busy_since = 0;
+        } else {
+                while (t->taken)
+                        pthread_cond_wait(&t->lead_free, &t->lock);
+                t->taken = true;
+                mine.of = t;
+                mine.turn = ++t->turn;
+        }
+        pthread_mutex_unlock(&t->lock);
+}
+
+void agx_turns_leave(agx_turns *t)
+{
+        pthread_mutex_lock(&t->lock);
+        if (t->taken && mine.of == t && mine.turn == t->turn)
+                free_lead(t);
+        pthread_mutex_unlock(&t->lock);
+}
+
+void agx_turns_begin(agx_turns *t, agx_view target)
+{
+        const agx_turns_cost *cost;
+
+        mine.target = hash_of(target);
+        mine.since = now_ns();
+        pthread_mutex_lock(&t->lock);
+        cost = cost_of(t, mine.target);
+        if (cost->target == mine.target && cost->ns && cost->ns < QUICK_NS && ensure_watcher(t)) {
+                t->busy_since = mine.since;
+                ++t->kept;
+        } else {
+                free_lead(t);
+        }
+        pthread_mutex_unlock(&t->lock);
+}
