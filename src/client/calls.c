@@ -96,6 +96,15 @@ void agx_calls_number(agx_client *c, agx_client_call *call)
         agx_list_push_back(&c->unanswered, &call->unanswered);
 }
 
+void agx_calls_unnumber(agx_client *c, agx_client_call *call)
+{
+        if (!call->counter || call->losses || call->polls || call->reasks || call->counter != c->counter)
+                return;
+        agx_list_unlink(&call->unanswered);
+        call->counter = 0;
+        --c->counter;
+}
+
 /* Whether a new number would run too far ahead of the oldest unanswered one. */
 static bool held(const agx_client *c)
 {

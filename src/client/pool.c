@@ -271,6 +271,7 @@ static void sent(agx_client *c, agx_client_conn *conn, agx_client_call *call, ui
 static void unsent(agx_client *c, agx_client_conn *conn, agx_client_call *call, int r)
 {
         agx_httpconn_revoke(&conn->http);
+        agx_calls_unnumber(c, call);
         if (r < 0)
                 agx_calls_finish(c, call, AGX_CLIENT_NO_MEMORY);
         else

@@ -101,7 +101,8 @@ void agx_calls_unlink(agx_client *c, agx_client_call *call);
 void agx_calls_start_clock(agx_client *c, agx_client_call *call, uint64_t now_ms);
 void agx_calls_start_clocks(agx_client *c, uint64_t now_ms); /* of all that wait: there is a connection now */
 void agx_calls_number(agx_client *c, agx_client_call *call);
-agx_client_call *agx_calls_ready(const agx_client *c); /* the next to be sent, or NULL */
+void agx_calls_unnumber(agx_client *c, agx_client_call *call); /* it could not be sent: the number is free again */
+agx_client_call *agx_calls_ready(const agx_client *c);         /* the next to be sent, or NULL */
 void agx_calls_finish(agx_client *c, agx_client_call *call, agx_client_outcome outcome);
 void agx_calls_unreachable(agx_client *c, agx_client_call *call, const char *why);
 void agx_calls_fault(agx_client *c, agx_client_call *call, agx_fault_type type, const char *message,

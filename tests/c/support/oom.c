@@ -13,10 +13,11 @@ void *__wrap_realloc(void *old, size_t size);
 
 static size_t countdown;
 static bool fired;
+static bool paused;
 
 static bool fails_now(void)
 {
-        if (!countdown || --countdown)
+        if (paused || !countdown || --countdown)
                 return false;
         fired = true;
         return true;
@@ -47,4 +48,12 @@ bool agx_oom_disarm(void)
 {
         countdown = 0;
         return fired;
+}
+
+bool agx_oom_pause(bool pause)
+{
+        bool before = paused;
+
+        paused = pause;
+        return before;
 }

@@ -15,5 +15,7 @@
 void agx_oom_arm(size_t nth);
 /* Back to normal; true if an allocation was made to fail since agx_oom_arm(). */
 bool agx_oom_disarm(void);
+/* While paused, allocations neither count nor fail: for what a test itself needs in between. Gives what was before. */
+bool agx_oom_pause(bool pause);
 
 #endif
