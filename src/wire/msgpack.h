@@ -40,8 +40,8 @@ typedef enum agx_mp_kind {
         AGX_MP_ERROR, /* malformed; sticky */
         AGX_MP_NIL,
         AGX_MP_BOOL,
-        AGX_MP_INT,   /* negative: .i */
-        AGX_MP_UINT,  /* zero or positive: .u */
+        AGX_MP_INT,  /* negative: .i */
+        AGX_MP_UINT, /* zero or positive: .u */
         AGX_MP_FLOAT,
         AGX_MP_STR,   /* .v */
         AGX_MP_BIN,   /* .v */
