@@ -1,0 +1,96 @@
+#ifndef AGX_SERVER_CONN_H
+#define AGX_SERVER_CONN_H
+/*
+ * One HTTP connection as a brain: request bytes in; response bytes, wishes and a deadline out. One request is worked on
+ * at a time; pipelined ones wait in the input.
+ *
+ *     agx_conn_next()   as long as there is input; does what its wish says
+ *     agx_conn_tick()   when agx_conn_deadline() has passed
+ *     agx_conn_reply_*  exactly one for each AGX_CONN_SUBMIT
+ *
+ * Responses are appended to the buffer given at init. Times are monotonic milliseconds.
+ */
+#include "proto/callmsg.h"
+#include "server/auth.h"
+#include "wire/http1.h"
+
+/* What all connections of a server share. */
+typedef struct agx_site {
+        agx_auth auth;
+        agx_view version;
+        agx_view instance;
+        bool draining; /* the server is about to end: calls are refused, connections closed after their answer */
+} agx_site;
+
+typedef enum agx_conn_wish {
+        AGX_CONN_INPUT,  /* all input is used: come with more */
+        AGX_CONN_SUBMIT, /* .request and .session are complete: reply at once or later; they live as long as the input */
+        AGX_CONN_WAIT,   /* a reply is outstanding: keep the rest of the input */
+        AGX_CONN_LATE,   /* agx_conn_tick() only: the caller's patience is over; say agx_conn_reply_accepted() */
+        AGX_CONN_NONE,   /* agx_conn_tick() only: nothing was due */
+        AGX_CONN_CLOSE   /* send what is in the buffer, then close */
+} agx_conn_wish;
+
+typedef enum agx_conn_state {
+        AGX_CONN_IDLE,  /* between requests */
+        AGX_CONN_HEAD,  /* a head has begun */
+        AGX_CONN_BODY,  /* a body that is wanted */
+        AGX_CONN_DROP,  /* a body that is not; it has been answered */
+        AGX_CONN_ASKED, /* a call is with the server */
+        AGX_CONN_CLOSING
+} agx_conn_state;
+
+typedef enum agx_conn_route { AGX_ROUTE_HEALTH, AGX_ROUTE_CALL } agx_conn_route;
+
+typedef struct agx_conn {
+        const agx_site *site;
+        agx_http1 *parser;
+        agx_buf *out;
+        agx_conn_state state;
+        bool served;       /* a request has been answered */
+        bool authorized;   /* the last request had a valid token, or none is asked for: what the lease counts */
+        uint64_t deadline; /* UINT64_MAX: none */
+
+        /* The request at hand. */
+        agx_conn_route route;
+        bool head_only; /* HEAD */
+        bool close;     /* the connection ends with it */
+        bool keep;      /* HTTP/1.0 that asked to keep it */
+        uint64_t body_since;
+        uint64_t body_got;
+        uint64_t body_length; /* 0: chunked, or none */
+        agx_buf scratch;      /* small bodies of answers */
+        agx_buf body;
+        agx_view whole; /* the body, if it lies whole in the input */
+        uint64_t wait_ms;
+        agx_view session; /* absent: none given */
+        bool challenged;
+        char proof[44];
+        agx_call_request request;
+} agx_conn;
+
+/* 0 or -ENOMEM. `now`: the moment it was accepted. */
+int agx_conn_init(agx_conn *c, const agx_site *site, agx_buf *out, uint64_t now);
+void agx_conn_deinit(agx_conn *c);
+
+/* Takes from `*in`. 0, or a negative error: close without a word. */
+int agx_conn_next(agx_conn *c, uint64_t now, agx_view *in, agx_conn_wish *wish);
+static inline uint64_t agx_conn_deadline(const agx_conn *c)
+{
+        return c->deadline;
+}
+int agx_conn_tick(agx_conn *c, uint64_t now, agx_conn_wish *wish);
+/* A place of its own for the next bytes of a large body, so that they need not be moved: false if it is not in one. What
+ * is read there is given to agx_conn_next() as input like any other. */
+bool agx_conn_place(agx_conn *c, char **place, size_t *n);
+
+/* ---- replies to a submitted call ---- */
+
+/* Everything but the `payload` bytes of the result, which the caller sends right after: a value, or an encoded fault. */
+int agx_conn_reply_result(agx_conn *c, uint64_t now, bool ok, size_t payload);
+int agx_conn_reply_fault(agx_conn *c, uint64_t now, const agx_fault *fault);
+int agx_conn_reply_accepted(agx_conn *c, uint64_t now, agx_view call_id);
+/* 503. */
+int agx_conn_reply_unavailable(agx_conn *c, uint64_t now);
+
+#endif

@@ -1,0 +1,240 @@
+/*
+ * Every event goes to the brain, and the wishes that come back are carried out in one place. A death makes two things:
+ * a fault for the calls that ran there, and, if it was at boot, the text that later tells waiting calls why there is
+ * no worker.
+ */
+#include "worker/supervisor_uv.h"
+#include "proto/limits.h"
+
+#include <stdio.h>
+
+static void carry_out(agx_supervisor_uv *s, unsigned wishes);
+
+static void say(agx_supervisor_uv *s, const agx_buf *text)
+{
+        agx_view rest = agx_buf_view(text), line;
+
+        if (rest.n && agx_view_split(&rest, '\n', &line)) /* the output below it has been passed on already */
+                s->ops->note(s->user, line);
+}
+
+/* ---- words ---- */
+
+static void add_tail(agx_buf *text, const agx_worker *w)
+{
+        size_t before = text->len;
+
+        if (agx_buf_append_view(text, AGX_VIEW("\nlast output:\n")))
+                return;
+        if (agx_tail_text(&w->tail, AGX_OUTPUT_TAIL_SHOWN, text) || text->len == before + 14)
+                agx_buf_truncate(text, before);
+}
+
+static agx_fault fault_of(agx_fault_type type, const agx_buf *message, const agx_worker *w)
+{
+        return (agx_fault){.type = agx_fault_type_text(type),
+                           .message = agx_buf_view(message),
+                           .has_returncode = w != NULL,
+                           .returncode = w ? agx_death_returncode(&w->death) : 0};
+}
+
+/* Without memory for more, the words are few. */
+static void describe(agx_buf *text, const char *what, const agx_worker *w)
+{
+        if (agx_buf_append_view(text, agx_view_str(what)) || agx_death_describe(&w->death, text))
+                return;
+        add_tail(text, w);
+}
+
+static void keep_boot_words(agx_supervisor_uv *s, const agx_worker *w)
+{
+        if (s->boot_says) {
+                add_tail(&s->boot_message, w);
+                return;
+        }
+        agx_buf_clear(&s->boot_message);
+        agx_buf_clear(&s->boot_traceback);
+        describe(&s->boot_message, "the worker did not start: ", w);
+}
+
+static void keep_boot_error(agx_supervisor_uv *s, const agx_fault *fault)
+{
+        agx_buf_clear(&s->boot_message);
+        agx_buf_clear(&s->boot_traceback);
+        s->boot_says = !agx_buf_printf(&s->boot_message, "the worker did not start: %.*s: %.*s", (int)fault->type.n,
+                                       fault->type.p, (int)fault->message.n, fault->message.p);
+        if (fault->traceback.p && agx_buf_append_view(&s->boot_traceback, fault->traceback))
+                agx_buf_clear(&s->boot_traceback);
+}
+
+static void fail_waiting(agx_supervisor_uv *s)
+{
+        agx_fault fault = fault_of(AGX_FAULT_WORKER_BOOT, &s->boot_message, NULL);
+
+        if (s->boot_traceback.len)
+                fault.traceback = agx_buf_view(&s->boot_traceback);
+        s->ops->unavailable(s->user, &fault);
+}
+
+/* ---- what a worker says ---- */
+
+static void on_frame(agx_worker *w, const agx_frame *frame)
+{
+        agx_supervisor_uv *s = w->user;
+
+        if (frame->kind == AGX_FRAME_READY && s->brain.state == AGX_SUPERVISOR_BOOTING) {
+                agx_supervisor_ready(&s->brain);
+                carry_out(s, 0);
+                s->ops->ready(s->user, w->number);
+        } else if (frame->kind == AGX_FRAME_BOOT_ERROR) {
+                keep_boot_error(s, &frame->fault);
+                carry_out(s, agx_supervisor_boot_error(&s->brain));
+        } else {
+                s->ops->frame(s->user, w->number, frame);
+        }
+}
+
+static void on_died(agx_worker *w)
+{
+        agx_supervisor_uv *s = w->user;
+        _cleanup_(agx_buf_deinitp) agx_buf text = AGX_BUF_NULL(AGX_MAX_FAULT_MESSAGE);
+        bool at_boot = s->brain.at_boot, stopping = s->brain.state == AGX_SUPERVISOR_STOPPING;
+        agx_fault fault;
+
+        describe(&text, "the worker died: ", w);
+        fault = fault_of(AGX_FAULT_WORKER_DIED, &text, w);
+        if (at_boot)
+                keep_boot_words(s, w);
+        if (!stopping)
+                say(s, at_boot ? &s->boot_message : &text);
+        s->worker = NULL;
+        s->boot_says = false;
+        s->ops->died(s->user, w->number, &fault);
+        carry_out(s, agx_supervisor_died(&s->brain, agx_loop_now(s->loop), w->worked));
+        agx_list_push_back(&s->released, &w->node);
+        agx_worker_release(w);
+}
+
+static void on_note(agx_worker *w, agx_view line)
+{
+        agx_supervisor_uv *s = w->user;
+
+        s->ops->note(s->user, line);
+}
+
+static const agx_worker_ops worker_ops = {.frame = on_frame, .died = on_died, .note = on_note};
+
+/* ---- wishes ---- */
+
+static unsigned spawn(agx_supervisor_uv *s)
+{
+        uint64_t now = agx_loop_now(s->loop);
+        int r = agx_worker_spawn(&s->worker, s->loop, s->relay, &s->config, ++s->spawned, &worker_ops, s);
+
+        if (!r) {
+                agx_supervisor_spawned(&s->brain, now);
+                return 0;
+        }
+        s->worker = NULL;
+        agx_buf_clear(&s->boot_message);
+        agx_buf_clear(&s->boot_traceback);
+        if (agx_buf_printf(&s->boot_message, "the worker did not start: %s", strerrordesc_np(-r)))
+                agx_buf_clear(&s->boot_message);
+        say(s, &s->boot_message);
+        return agx_supervisor_died(&s->brain, now, false);
+}
+
+static void send_shutdown(agx_supervisor_uv *s)
+{
+        agx_frame frame = {.kind = AGX_FRAME_SHUTDOWN};
+
+        if (s->worker && !agx_frame_put(agx_stream_out(&s->worker->channel), &frame))
+                agx_stream_touch(&s->worker->channel);
+}
+
+static const char *why_killed(const agx_supervisor_uv *s)
+{
+        if (s->brain.state == AGX_SUPERVISOR_DYING && s->brain.hopeless && !s->boot_says)
+                return "it was not ready within 15 seconds and was killed";
+        return NULL;
+}
+
+static void carry_out(agx_supervisor_uv *s, unsigned wishes)
+{
+        if (wishes & AGX_SUPERVISOR_SPAWN && !s->closed)
+                wishes |= spawn(s);
+        if (wishes & AGX_SUPERVISOR_FAIL)
+                fail_waiting(s);
+        if (wishes & AGX_SUPERVISOR_SHUTDOWN)
+                send_shutdown(s);
+        if (wishes & AGX_SUPERVISOR_TERMINATE && s->worker)
+                agx_worker_terminate(s->worker);
+        if (wishes & AGX_SUPERVISOR_KILL && s->worker)
+                agx_worker_kill(s->worker, why_killed(s));
+        if (s->closed)
+                return;
+        agx_deadline_set(&s->deadline, agx_supervisor_deadline(&s->brain));
+        if (wishes & AGX_SUPERVISOR_DONE)
+                s->ops->stopped(s->user);
+}
+
+static void on_deadline(agx_deadline *d)
+{
+        agx_supervisor_uv *s = agx_container_of(d, agx_supervisor_uv, deadline);
+
+        carry_out(s, agx_supervisor_tick(&s->brain, agx_loop_now(s->loop)));
+}
+
+/* ---- verbs ---- */
+
+void agx_supervisor_uv_init(agx_supervisor_uv *s, agx_loop *l, agx_relay *relay, const agx_worker_config *config,
+                            const agx_supervisor_uv_ops *ops, void *user)
+{
+        *s = (agx_supervisor_uv){.loop = l,
+                                 .relay = relay,
+                                 .config = *config,
+                                 .ops = ops,
+                                 .user = user,
+                                 .boot_message = AGX_BUF_NULL(AGX_MAX_FAULT_MESSAGE * 2),
+                                 .boot_traceback = AGX_BUF_NULL(AGX_MAX_FAULT_TRACEBACK)};
+        agx_list_init(&s->released);
+        agx_supervisor_init(&s->brain);
+        agx_deadline_init(&s->deadline, l, on_deadline);
+}
+
+void agx_supervisor_uv_start(agx_supervisor_uv *s)
+{
+        carry_out(s, agx_supervisor_start(&s->brain));
+}
+
+void agx_supervisor_uv_wanted(agx_supervisor_uv *s)
+{
+        carry_out(s, agx_supervisor_wanted(&s->brain, agx_loop_now(s->loop)));
+}
+
+agx_worker *agx_supervisor_uv_ready(const agx_supervisor_uv *s)
+{
+        return s->brain.state == AGX_SUPERVISOR_READY ? s->worker : NULL;
+}
+
+void agx_supervisor_uv_stop(agx_supervisor_uv *s)
+{
+        carry_out(s, agx_supervisor_stop(&s->brain, agx_loop_now(s->loop)));
+}
+
+void agx_supervisor_uv_close(agx_supervisor_uv *s)
+{
+        if (s->closed)
+                return;
+        s->closed = true;
+        agx_list_foreach_safe(node, &s->released)
+        {
+                agx_worker_silence(agx_container_of(node, agx_worker, node));
+        }
+        if (s->worker)
+                agx_worker_release(s->worker);
+        s->worker = NULL;
+        agx_deadline_close(&s->deadline, NULL);
+        agx_buf_deinit(&s->boot_message);
+        agx_buf_deinit(&s->boot_traceback);
+}

@@ -1,0 +1,51 @@
+#ifndef AGX_WORKER_SUPERVISOR_UV_H
+#define AGX_WORKER_SUPERVISOR_UV_H
+/*
+ * The server's worker, whichever process it is just now: carries out what the supervisor's brain wishes, hands frames up
+ * and writes the words for a death.
+ */
+#include "worker/supervisor.h"
+#include "worker/worker_uv.h"
+
+typedef struct agx_supervisor_uv_ops {
+        void (*ready)(void *user, uint64_t worker);
+        void (*frame)(void *user, uint64_t worker, const agx_frame *frame);
+        /* Ends the calls that ran in it. The fault's texts die when it returns. */
+        void (*died)(void *user, uint64_t worker, const agx_fault *fault);
+        /* Ends the calls that wait for a worker. */
+        void (*unavailable)(void *user, const agx_fault *fault);
+        void (*stopped)(void *user);
+        void (*note)(void *user, agx_view line);
+} agx_supervisor_uv_ops;
+
+typedef struct agx_supervisor_uv {
+        agx_supervisor brain;
+        agx_loop *loop;
+        agx_relay *relay;
+        agx_worker_config config;
+        const agx_supervisor_uv_ops *ops;
+        void *user;
+        agx_worker *worker; /* NULL: none alive */
+        agx_list released;  /* dead workers whose output pipes are still open */
+        uint64_t spawned;   /* ever */
+        agx_deadline deadline;
+        agx_buf boot_message; /* why there is no worker */
+        agx_buf boot_traceback;
+        bool boot_says; /* the worker itself said why */
+        bool closed;
+} agx_supervisor_uv;
+
+void agx_supervisor_uv_init(agx_supervisor_uv *s, agx_loop *l, agx_relay *relay, const agx_worker_config *config,
+                            const agx_supervisor_uv_ops *ops, void *user);
+/* Spawns the first worker. */
+void agx_supervisor_uv_start(agx_supervisor_uv *s);
+/* A call waits for a worker. May call ops->unavailable at once. */
+void agx_supervisor_uv_wanted(agx_supervisor_uv *s);
+/* The worker that takes calls now, or NULL. Write frames to its .channel and say that it worked. */
+agx_worker *agx_supervisor_uv_ready(const agx_supervisor_uv *s);
+/* Ends the worker, in steps; ops->stopped comes when it is gone, perhaps at once. */
+void agx_supervisor_uv_stop(agx_supervisor_uv *s);
+/* Kills what is left and closes the handles. No callback comes afterwards. */
+void agx_supervisor_uv_close(agx_supervisor_uv *s);
+
+#endif

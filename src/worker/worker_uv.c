@@ -1,0 +1,381 @@
+/*
+ * The parts of a worker, each with a handle or two: the child, the frame channel, the two output pipes. `open` counts
+ * them; the memory goes when the last is closed after the owner's release. Death is told by the child alone; before it
+ * is passed on, everything the process still said is read from the channel and the pipes.
+ */
+#include "worker/worker_uv.h"
+#include "base/cleanup.h"
+#include "proto/limits.h"
+#include "worker/environ.h"
+#include "worker/memgroup_uv.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { GRACE_MS = 1000, NOTES_MAX = 20, OOM_SCORE_ADD = 500, CHANNEL_FD = 3 };
+
+static void part_closed(agx_worker *w)
+{
+        if (--w->open)
+                return;
+        agx_tail_deinit(&w->tail);
+        agx_deframer_deinit(&w->deframer);
+        agx_list_unlink(&w->node);
+        free(w);
+}
+
+static void note(agx_worker *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void note(agx_worker *w, const char *format, ...)
+{
+        char text[256];
+        va_list ap;
+        int n;
+
+        if (w->released || w->notes++ > NOTES_MAX)
+                return;
+        va_start(ap, format);
+        n = vsnprintf(text, sizeof(text), format, ap);
+        va_end(ap);
+        n = n < (int)sizeof(text) ? n : (int)sizeof(text) - 1;
+        w->ops->note(w, agx_view_of(text, n < 0 ? 0 : (size_t)n));
+}
+
+/* ---- output ---- */
+
+static agx_worker_pipe *pipe_of(agx_stream *s)
+{
+        return agx_container_of(s, agx_worker_pipe, stream);
+}
+
+static void pipe_data(agx_stream *s, agx_view in)
+{
+        agx_worker_pipe *p = pipe_of(s);
+        agx_output_line line;
+
+        if (!p->worker->gone)
+                agx_tail_write(&p->worker->tail, in);
+        while (agx_output_next(&p->lines, &in, &line))
+                agx_relay_line(p->worker->relay, AGX_VIEW(""), line.text);
+        agx_deadline_set(&p->pause, p->lines.partial.len ? agx_loop_now(s->loop) + AGX_OUTPUT_PAUSE_MS : UINT64_MAX);
+}
+
+static void pipe_flush(agx_worker_pipe *p)
+{
+        agx_output_line line;
+
+        if (agx_output_flush(&p->lines, &line))
+                agx_relay_line(p->worker->relay, AGX_VIEW(""), line.text);
+}
+
+static void pipe_paused(agx_deadline *d)
+{
+        pipe_flush(agx_container_of(d, agx_worker_pipe, pause));
+}
+
+static void pipe_closed(agx_worker_pipe *p)
+{
+        if (--p->open)
+                return;
+        agx_output_deinit(&p->lines);
+        part_closed(p->worker);
+}
+
+static void pipe_stream_closed(agx_stream *s)
+{
+        pipe_closed(pipe_of(s));
+}
+
+static void pipe_pause_closed(agx_deadline *d)
+{
+        pipe_closed(agx_container_of(d, agx_worker_pipe, pause));
+}
+
+static void pipe_close(agx_worker_pipe *p)
+{
+        if (agx_stream_closing(&p->stream))
+                return;
+        pipe_flush(p);
+        agx_stream_close(&p->stream);
+        agx_deadline_close(&p->pause, pipe_pause_closed);
+}
+
+static void pipe_ended(agx_stream *s, int error)
+{
+        (void)error;
+        pipe_close(pipe_of(s));
+}
+
+static const agx_stream_ops pipe_ops = {.data = pipe_data, .ended = pipe_ended, .closed = pipe_stream_closed};
+
+static void pipe_init(agx_worker *w, agx_worker_pipe *p)
+{
+        p->worker = w;
+        p->open = 2;
+        agx_output_init(&p->lines);
+        agx_stream_init_pipe(&p->stream, w->loop, 0, &pipe_ops);
+        agx_deadline_init(&p->pause, w->loop, pipe_paused);
+        w->open++;
+}
+
+/* ---- frames ---- */
+
+static agx_worker *worker_of_channel(agx_stream *s)
+{
+        return agx_container_of(s, agx_worker, channel);
+}
+
+static void hush(agx_worker *w)
+{
+        w->hushed = true;
+        agx_stream_pause(&w->channel);
+}
+
+static void take_payload(agx_worker *w, agx_view payload)
+{
+        agx_frame frame;
+
+        if (agx_frame_parse(payload, &frame)) {
+                hush(w);
+                agx_worker_kill(w, "it sent a malformed frame");
+                return;
+        }
+        if (frame.kind == AGX_FRAME_UNKNOWN)
+                note(w, "worker %s: a frame of unknown type \"%.*s\" was skipped", w->id,
+                     (int)agx_view_first(frame.type_text, 40).n, frame.type_text.p ? frame.type_text.p : "");
+        else if (!w->released)
+                w->ops->frame(w, &frame);
+}
+
+static void channel_data(agx_stream *s, agx_view in)
+{
+        agx_worker *w = worker_of_channel(s);
+
+        while (!w->hushed) {
+                agx_view payload;
+                int r = agx_deframer_next(&w->deframer, &in, &payload);
+
+                if (r == AGX_FRAME_E_MORE)
+                        return;
+                if (!r) {
+                        take_payload(w, payload);
+                        continue;
+                }
+                hush(w);
+                agx_worker_kill(w, r > 0 ? "it sent a frame above the limit" : "there was no memory for its frame");
+        }
+}
+
+static void channel_ended(agx_stream *s, int error)
+{
+        agx_worker *w = worker_of_channel(s);
+
+        (void)error;
+        agx_deadline_set(&w->grace, agx_loop_now(w->loop) + GRACE_MS);
+}
+
+static void channel_closed(agx_stream *s)
+{
+        part_closed(worker_of_channel(s));
+}
+
+static const agx_stream_ops channel_ops = {.data = channel_data, .ended = channel_ended, .closed = channel_closed};
+
+static void grace_over(agx_deadline *d)
+{
+        agx_worker_kill(agx_container_of(d, agx_worker, grace), "it closed its frame channel");
+}
+
+static void grace_closed(agx_deadline *d)
+{
+        part_closed(agx_container_of(d, agx_worker, grace));
+}
+
+/* ---- death ---- */
+
+static bool kills_moved(const agx_worker *w)
+{
+        uint64_t now;
+
+        return w->counts_kills && agx_memgroup_kills(&now) && now > w->kills_before;
+}
+
+static void child_exited(agx_child *c)
+{
+        agx_worker *w = agx_container_of(c, agx_worker, child);
+
+        agx_stream_drain(&w->channel, AGX_WORKER_DRAIN_BYTES);
+        for (size_t i = 0; i < 2; i++)
+                agx_stream_drain(&w->pipes[i].stream, AGX_OUTPUT_TAIL * 4);
+        w->gone = true;
+        w->death.status = c->status;
+        w->death.exec_error = agx_child_exec_error(c);
+        w->death.oom = kills_moved(w);
+        if (!w->released)
+                w->ops->died(w);
+}
+
+static void child_closed(agx_child *c)
+{
+        part_closed(agx_container_of(c, agx_worker, child));
+}
+
+void agx_worker_kill(agx_worker *w, const char *why)
+{
+        if (!w->child.dead && why && !w->death.fault)
+                w->death.fault = why;
+        agx_child_kill(&w->child, SIGKILL, true);
+}
+
+void agx_worker_terminate(agx_worker *w)
+{
+        agx_child_kill(&w->child, SIGTERM, false);
+}
+
+/* ---- start ---- */
+
+typedef struct fds {
+        int channel[2], out[2], err[2];
+} fds;
+
+static void close_fds(fds *f)
+{
+        agx_closep(&f->channel[0]);
+        agx_closep(&f->channel[1]);
+        agx_closep(&f->out[0]);
+        agx_closep(&f->out[1]);
+        agx_closep(&f->err[0]);
+        agx_closep(&f->err[1]);
+}
+
+static int open_fds(fds *f)
+{
+        *f = (fds){{-1, -1}, {-1, -1}, {-1, -1}};
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, f->channel) || pipe2(f->out, O_CLOEXEC) ||
+            pipe2(f->err, O_CLOEXEC))
+                return agx_trace(-errno);
+        return 0;
+}
+
+static int take(int *fd, agx_stream *s)
+{
+        int mine = *fd;
+
+        *fd = -1;
+        return agx_stream_open(s, mine);
+}
+
+static int open_streams(agx_worker *w, fds *f)
+{
+        int r = take(&f->channel[0], &w->channel);
+
+        if (!r)
+                r = take(&f->out[0], &w->pipes[0].stream);
+        if (!r)
+                r = take(&f->err[0], &w->pipes[1].stream);
+        if (!r)
+                r = agx_stream_read(&w->channel);
+        for (size_t i = 0; !r && i < 2; i++)
+                r = agx_stream_read(&w->pipes[i].stream);
+        return r;
+}
+
+static int start_child(agx_worker *w, const agx_worker_config *config, const fds *f)
+{
+        agx_environ_facts facts = {agx_view_str(config->python), agx_view_str(w->id), config->box_id};
+        char program[] = "from agentix._worker import main; main(3)", flags[] = "-sP", command[] = "-c";
+        char *argv[] = {(char *)(uintptr_t)config->python, flags, command, program, NULL};
+        agx_environ env;
+        int r = agx_environ_make(&env, config->environ, &facts);
+
+        if (r)
+                return r;
+        r = agx_child_spawn(&w->child, w->loop,
+                            &(agx_child_spec){.path = config->python,
+                                              .argv = argv,
+                                              .envp = env.vars,
+                                              .fds = {-1, f->out[1], f->err[1], f->channel[1]},
+                                              .oom_score_add = OOM_SCORE_ADD,
+                                              .core_limit = config->core_limit},
+                            child_exited);
+        agx_environ_deinit(&env);
+        if (!r)
+                w->open++;
+        return r;
+}
+
+static void make_id(agx_worker *w)
+{
+        unsigned char raw[4] = {0};
+
+        if (getrandom(raw, sizeof(raw), 0) != (ssize_t)sizeof(raw))
+                memcpy(raw, &w->number, sizeof(raw));
+        snprintf(w->id, sizeof(w->id), "%02x%02x%02x%02x", raw[0], raw[1], raw[2], raw[3]);
+}
+
+static void init_parts(agx_worker *w)
+{
+        make_id(w);
+        agx_list_init(&w->node);
+        agx_deframer_init(&w->deframer, AGX_MAX_MESSAGE);
+        agx_tail_init(&w->tail);
+        agx_stream_init_pipe(&w->channel, w->loop, AGX_WORKER_QUEUE_BYTES + AGX_MAX_MESSAGE, &channel_ops);
+        agx_deadline_init(&w->grace, w->loop, grace_over);
+        w->open += 2;
+        for (size_t i = 0; i < 2; i++)
+                pipe_init(w, &w->pipes[i]);
+        w->counts_kills = agx_memgroup_kills(&w->kills_before);
+}
+
+int agx_worker_spawn(agx_worker **worker, agx_loop *l, agx_relay *relay, const agx_worker_config *config,
+                     uint64_t number, const agx_worker_ops *ops, void *user)
+{
+        agx_worker *w = calloc(1, sizeof(*w));
+        _cleanup_(close_fds) fds f;
+        int r = open_fds(&f);
+
+        if (r || !w) {
+                free(w);
+                return r ? r : agx_trace(-ENOMEM);
+        }
+        w->ops = ops;
+        w->user = user;
+        w->loop = l;
+        w->relay = relay;
+        w->number = number;
+        init_parts(w);
+        r = start_child(w, config, &f);
+        if (!r)
+                r = open_streams(w, &f);
+        if (r) {
+                agx_worker_release(w);
+                return r;
+        }
+        *worker = w;
+        return 0;
+}
+
+void agx_worker_release(agx_worker *w)
+{
+        bool running = w->child.pid > 0;
+
+        w->released = true;
+        hush(w);
+        for (size_t i = 0; i < 2; i++)
+                if (!w->gone || !w->pipes[i].stream.reading)
+                        pipe_close(&w->pipes[i]);
+        agx_stream_close(&w->channel);
+        agx_deadline_close(&w->grace, grace_closed);
+        if (running)
+                agx_child_close(&w->child, child_closed);
+}
+
+void agx_worker_silence(agx_worker *w)
+{
+        for (size_t i = 0; i < 2; i++)
+                pipe_close(&w->pipes[i]);
+}

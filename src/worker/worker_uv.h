@@ -1,0 +1,76 @@
+#ifndef AGX_WORKER_WORKER_UV_H
+#define AGX_WORKER_WORKER_UV_H
+/*
+ * One worker process: its start, its frames, its output and its death. Made by agx_worker_spawn(), it belongs to whoever
+ * spawned it until agx_worker_release(); then it frees itself once the last descriptor is closed. Output of processes
+ * that outlive the worker is passed on until they are gone too.
+ */
+#include "io/child.h"
+#include "io/deadline.h"
+#include "io/relay.h"
+#include "io/stream.h"
+#include "proto/frame.h"
+#include "worker/deathcause.h"
+#include "worker/output.h"
+
+typedef struct agx_worker agx_worker;
+
+typedef struct agx_worker_ops {
+        void (*frame)(agx_worker *self, const agx_frame *frame); /* views die when it returns */
+        void (*died)(agx_worker *self);                          /* after its last frames; .death says how */
+        void (*note)(agx_worker *self, agx_view line);           /* for the server's log */
+} agx_worker_ops;
+
+typedef struct agx_worker_config {
+        const char *python;   /* absolute path */
+        char *const *environ; /* the server's own */
+        agx_view box_id;
+        uint64_t core_limit; /* soft RLIMIT_CORE for the worker */
+} agx_worker_config;
+
+/* One of the two output pipes. */
+typedef struct agx_worker_pipe {
+        agx_stream stream;
+        agx_deadline pause;
+        agx_output lines;
+        agx_worker *worker;
+        unsigned open; /* handles not closed yet */
+} agx_worker_pipe;
+
+struct agx_worker {
+        agx_list node; /* its owner's, after the release */
+        const agx_worker_ops *ops;
+        void *user;
+        agx_loop *loop;
+        agx_relay *relay;
+        uint64_t number; /* as the ledger knows it */
+        char id[9];      /* as the worker knows it */
+        bool worked;     /* it was given a call */
+        bool released;
+        bool gone;     /* dead, and its last words are heard */
+        bool hushed;   /* the frame channel is not listened to any more */
+        unsigned open; /* parts not closed yet */
+        unsigned notes;
+        agx_child child;
+        agx_stream channel;
+        agx_deadline grace; /* the channel ended: it should be dead by then */
+        agx_deframer deframer;
+        agx_worker_pipe pipes[2];
+        agx_tail tail;
+        bool counts_kills;
+        uint64_t kills_before;
+        agx_death death;
+};
+
+/* 0 or a negative errno: nothing was started. */
+int agx_worker_spawn(agx_worker **worker, agx_loop *l, agx_relay *relay, const agx_worker_config *config,
+                     uint64_t number, const agx_worker_ops *ops, void *user);
+/* Kills it with its group; `why` (static) is named as the cause. NULL keeps an earlier one. */
+void agx_worker_kill(agx_worker *w, const char *why);
+void agx_worker_terminate(agx_worker *w);
+/* No callback comes any more. A living process is killed. */
+void agx_worker_release(agx_worker *w);
+/* Stops listening to what the processes it left behind write. */
+void agx_worker_silence(agx_worker *w);
+
+#endif
