@@ -111,7 +111,7 @@ static bool parse_seconds(agx_view text, uint64_t max_ms, uint64_t *ms)
                 return false;
         for (size_t i = 0; i < 3; ++i)
                 fraction = fraction * 10 + (i < rest.n ? (uint64_t)(rest.p[i] - '0') : 0);
-        if (!agx_view_u64(whole, max_ms / 1000, &seconds) || seconds * 1000 + fraction > max_ms)
+        if (!agx_view_u64(whole, max_ms / 1000, &seconds) || fraction > max_ms - seconds * 1000)
                 *ms = max_ms;
         else
                 *ms = seconds * 1000 + fraction;
