@@ -70,7 +70,8 @@ def measure(quick: bool) -> None:
     for mib in probe.ECHO_MIB:
         with report.attempt(f"echo_{mib}_MB_s"), gateway() as gw:
             channel = gw.remote_exec(REMOTE)
-            report.bandwidth(mib, probe.echo_seconds(partial(call, channel, "echo"), mib, effort))
+            with probe.time_limit():
+                report.bandwidth(mib, probe.echo_seconds(partial(call, channel, "echo"), mib, effort))
     report.stand_in()
     report.print()
 

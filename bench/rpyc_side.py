@@ -11,6 +11,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,8 +22,10 @@ def serve() -> None:
     from rpyc.utils.server import ThreadedServer
 
     server = ThreadedServer(SlaveService, hostname="127.0.0.1", port=0)
+    threading.Thread(target=server.start).start()
+    while not server.active:  # its port is known before it listens
+        time.sleep(0.001)
     print(server.port, flush=True)
-    server.start()
 
 
 def measure(quick: bool) -> None:
@@ -73,7 +76,7 @@ def measure(quick: bool) -> None:
                 lambda: pending.append(add_later(1, 2)), lambda: pending.popleft().value, width, effort
             )
     for mib in probe.ECHO_MIB:
-        with report.attempt(f"echo_{mib}_MB_s"), session() as (_, _, echo):
+        with report.attempt(f"echo_{mib}_MB_s"), session() as (_, _, echo), probe.time_limit():
             report.bandwidth(mib, probe.echo_seconds(echo, mib, effort))
     report.stand_in()
     report.print()

@@ -24,18 +24,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import probe
 
 sys.path.insert(0, str(probe.TARGETS))
 import bench_target
 
-STEP_SECONDS = 60.0  # a loop that takes longer hangs: its rows are missing, the others are measured all the same
 READY_SECONDS = 60.0
+T = TypeVar("T")
 
 
 class Handle(Protocol):
@@ -196,6 +196,14 @@ def server_alone(impl: Implementation, report: probe.Report, effort: probe.Effor
         report.rows["server_ready_ms"] = statistics.median(taken) * 1e3
 
 
+async def within(step: Coroutine[Any, Any, T]) -> T:
+    """The step's outcome, or TimeoutError after STEP_SECONDS. Goes around whole loops: around a call it would count."""
+    try:
+        return await asyncio.wait_for(step, probe.STEP_SECONDS)
+    except TimeoutError:
+        raise TimeoutError(f"took longer than {probe.STEP_SECONDS} s") from None
+
+
 async def sequential(call: Callable[[], Awaitable[Any]], effort: probe.Effort) -> list[float]:
     for _ in range(effort.warm_calls):
         await call()
@@ -229,12 +237,12 @@ async def small_calls(impl: Implementation, report: probe.Report, effort: probe.
             for kind, target in kinds.items():
                 call = partial(handle.remote, target, 1, 2)
                 with report.attempt(f"{kind}_p50_us", f"{kind}_p99_us"):
-                    report.latency(kind, await asyncio.wait_for(sequential(call, effort), STEP_SECONDS))
+                    report.latency(kind, await within(sequential(call, effort)))
                 if kind == "sync":
                     report.rows["tree_pss_MiB"] = probe.tree_mib(os.getpid())
                 for width in probe.IN_FLIGHT:
                     with report.attempt(f"{kind}_c{width}_calls_s"):
-                        rate = await asyncio.wait_for(in_flight(call, width, effort), STEP_SECONDS)
+                        rate = await within(in_flight(call, width, effort))
                         report.rows[f"{kind}_c{width}_calls_s"] = rate
 
 
@@ -256,7 +264,7 @@ async def echoes(impl: Implementation, report: probe.Report, effort: probe.Effor
         with report.attempt(f"echo_{mib}_MB_s"):
             async with impl.sandbox() as handle:
                 blob = os.urandom(mib << 20)
-                seconds = await asyncio.wait_for(echo_seconds(handle, blob, effort), STEP_SECONDS)
+                seconds = await within(echo_seconds(handle, blob, effort))
             report.bandwidth(mib, seconds)
 
 
