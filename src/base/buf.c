@@ -1,6 +1,7 @@
 /*
- * The byte queue. Consuming only moves `head`; the bytes slide down when an append would not fit behind them, so a
- * buffer that is filled and drained in turn copies little. Capacity doubles, starting at 256 bytes.
+ * The byte queue. Consuming only moves `head`. When an append would not fit behind the bytes, they slide down if at least
+ * as many were consumed as have to move, else the capacity doubles, starting at 256 bytes: so each byte is copied a
+ * bounded number of times whatever the order of appends and consumes.
  */
 #include "base/buf.h"
 #include "base/err.h"
@@ -44,23 +45,34 @@ void agx_buf_deinit(agx_buf *b)
         *b = AGX_BUF_NULL(b->max);
 }
 
+static bool beyond_ceiling(const agx_buf *b, size_t n)
+{
+        return n > b->max || b->len > b->max - n;
+}
+
+/* Room for `n` more bytes, whatever the ceiling says. */
+static int make_room(agx_buf *b, size_t n)
+{
+        if (b->head + b->len + n <= b->cap)
+                return 0;
+        if (b->len + n > b->cap)
+                return grow(b, b->len + n);
+        if (b->head < b->len)
+                return grow(b, b->cap + 1);
+        slide(b);
+        return 0;
+}
+
 int agx_buf_reserve(agx_buf *b, size_t n, uint8_t **place)
 {
         int r;
 
-        if (n > b->max || b->len > b->max - n)
+        if (beyond_ceiling(b, n))
                 return AGX_BUF_E_FULL;
-        if (b->head + b->len + n > b->cap) {
-                if (b->len + n <= b->cap && b->head >= b->len) {
-                        slide(b);
-                } else {
-                        r = grow(b, b->len + n);
-                        if (r)
-                                return r;
-                }
-        }
-        *place = b->data ? b->data + b->head + b->len : NULL;
-        return 0;
+        r = make_room(b, n);
+        if (!r)
+                *place = b->data ? b->data + b->head + b->len : NULL;
+        return r;
 }
 
 void agx_buf_commit(agx_buf *b, size_t n)
@@ -108,7 +120,6 @@ void agx_buf_clear(agx_buf *b)
 int agx_buf_printf(agx_buf *b, const char *format, ...)
 {
         char small[256];
-        uint8_t *place;
         va_list ap;
         int n, r;
 
@@ -119,11 +130,13 @@ int agx_buf_printf(agx_buf *b, const char *format, ...)
                 return agx_trace(-EINVAL);
         if ((size_t)n < sizeof(small))
                 return agx_buf_append(b, small, (size_t)n);
-        r = agx_buf_reserve(b, (size_t)n + 1, &place);
+        if (beyond_ceiling(b, (size_t)n))
+                return AGX_BUF_E_FULL;
+        r = make_room(b, (size_t)n + 1); /* vsnprintf insists on a terminator; it is not kept */
         if (r)
                 return r;
         va_start(ap, format);
-        vsnprintf((char *)place, (size_t)n + 1, format, ap);
+        vsnprintf((char *)b->data + b->head + b->len, (size_t)n + 1, format, ap);
         va_end(ap);
         b->len += (size_t)n;
         return 0;
