@@ -43,69 +43,70 @@ typedef int (*agx_build_fn)(agx_unpickler *u, PyObject *object, PyObject *state)
 typedef int (*agx_fill_fn)(agx_unpickler *u, PyObject *object, size_t from);
 
 typedef enum agx_global_kind {
-    AGX_GLOBAL_TYPE,     /* a class; must resolve to one */
-    AGX_GLOBAL_CONSTANT, /* an object such as Ellipsis, a value by itself */
-    AGX_GLOBAL_FUNCTION, /* stands for what its builder does; never resolved */
+        AGX_GLOBAL_TYPE,     /* a class; must resolve to one */
+        AGX_GLOBAL_CONSTANT, /* an object such as Ellipsis, a value by itself */
+        AGX_GLOBAL_FUNCTION, /* stands for what its builder does; never resolved */
 } agx_global_kind;
 
 /* A row of the table. What is NULL is refused. */
 struct agx_global {
-    const char *module, *name; /* as streams spell it */
-    const char *home, *attr;   /* where the object lives on this host */
-    agx_global_kind kind;
-    bool present; /* the home module is only looked up, not imported: it is not in the standard library */
-    agx_reduce_fn reduce;
-    agx_reduce_fn newobj;
-    agx_build_fn build;
-    agx_fill_fn append, setitem;
+        const char *module, *name; /* as streams spell it */
+        const char *home, *attr;   /* where the object lives on this host */
+        agx_global_kind kind;
+        bool present; /* the home module is only looked up, not imported: it is not in the standard library */
+        agx_reduce_fn reduce;
+        agx_reduce_fn newobj;
+        agx_build_fn build;
+        agx_fill_fn append, setitem;
 };
 
 /* A global that this load has named, with the object it is. */
 typedef struct agx_named {
-    PyObject *object;
-    const agx_global *row;
+        PyObject *object;
+        const agx_global *row;
 } agx_named;
 
 /* Per-object flags of the few objects that need them, by address. */
 enum {
-    AGX_FLAG_INSIDE = 1,  /* a chained container stored directly in another one */
-    AGX_FLAG_AROUND = 2,  /* a chained container that directly holds another one */
-    AGX_FLAG_COUNTED = 4, /* both of the above, and counted as such */
-    AGX_FLAG_SHARED = 8,  /* made by a class's own __new__, and not ours alone */
+        AGX_FLAG_INSIDE = 1,  /* a chained container stored directly in another one */
+        AGX_FLAG_AROUND = 2,  /* a chained container that directly holds another one */
+        AGX_FLAG_COUNTED = 4, /* both of the above, and counted as such */
+        AGX_FLAG_SHARED = 8,  /* made by a class's own __new__, and not ours alone */
 };
 typedef struct agx_flags {
-    struct agx_flag {
-        const void *object;
-        unsigned bits;
-    } * slots;
-    size_t used, size;
+        struct agx_flag {
+                const void *object;
+                unsigned bits;
+        } * slots;
+        size_t used, size;
 } agx_flags;
 
 struct agx_unpickler {
-    agx_pickle reader;
-    agx_pickle_op op;
-    PyObject *extra; /* {(module, qualname): class} the host has admitted, or NULL */
+        agx_pickle reader;
+        agx_pickle_op op;
+        PyObject *extra; /* {(module, qualname): class} the host has admitted, or NULL */
 
-    PyObject **stack; /* owns its entries */
-    uint16_t *nest;   /* beside it: how many tuples deep each entry is */
-    size_t n, stack_size;
-    size_t *marks;
-    size_t n_marks, marks_size;
-    size_t fence; /* the last mark, or 0: nothing below it may be taken */
+        PyObject **stack; /* owns its entries */
+        uint16_t *nest;   /* beside it: how many tuples deep each entry is */
+        size_t n, stack_size;
+        size_t *marks;
+        size_t n_marks, marks_size;
+        size_t deepest; /* the largest nest of any tuple so far */
+        size_t fence;   /* the last mark, or 0: nothing below it may be taken */
 
-    PyObject **memo; /* owns its entries; NULL where nothing was put */
-    uint16_t *memo_nest;
-    size_t memo_used, memo_size;
+        PyObject **memo; /* owns its entries; NULL where nothing was put */
+        uint16_t *memo_nest;
+        size_t memo_used, memo_size;
 
-    agx_named *named; /* owns the objects */
-    size_t n_named, named_size;
-    const agx_named *subject; /* what the current REDUCE, NEWOBJ or BUILD is about, for error texts; may be NULL */
-    bool functions;           /* a capsule has been on the stack */
+        agx_named *named; /* owns the objects */
+        size_t n_named, named_size;
+        const agx_named *subject; /* what the current REDUCE, NEWOBJ or BUILD is about, for error texts; may be NULL */
+        bool functions;           /* a capsule has been on the stack */
 
-    agx_flags flags;
-    size_t chained;
-    uint64_t memory, hash_work, steps;
-    uint64_t clock_ns, cpu_ns; /* when the first clock check was made; 0: not yet */
+        agx_flags flags;
+        size_t chained;
+        uint64_t memory, hash_work, steps;
+        uint64_t clock_ns, cpu_ns; /* when the first clock check was made; 0: not yet */
 };
 
 /* --- unpickle_stack.c --- */
@@ -140,10 +141,27 @@ int agx_unpickle_set_flags(agx_unpickler *u, const void *object, unsigned bits);
 
 /* Accounts for @bytes of objects about to be made. */
 int agx_unpickle_charge(agx_unpickler *u, uint64_t bytes);
+/* Reads the clock and compares. */
+int agx_unpickle_check_clock(agx_unpickler *u);
+/* Accounts for hashing a key that has parts. */
+int agx_unpickle_visit_key(agx_unpickler *u, PyObject *key);
+
+enum { AGX_STEPS_PER_CHECK = 64 };
+
 /* Counts a step that can take long; looks at the clock now and then. */
-int agx_unpickle_step(agx_unpickler *u);
+static inline int agx_unpickle_step(agx_unpickler *u)
+{
+        return ++u->steps % AGX_STEPS_PER_CHECK == 0 ? agx_unpickle_check_clock(u) : 0;
+}
+
 /* Accounts for hashing @key, which may be of any type. */
-int agx_unpickle_key(agx_unpickler *u, PyObject *key);
+static inline int agx_unpickle_key(agx_unpickler *u, PyObject *key)
+{
+        if (PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || PyBytes_CheckExact(key))
+                return 0;
+        return agx_unpickle_visit_key(u, key);
+}
+
 /* Accounts for a deque or defaultdict @outer that takes in @inner, of any type. */
 int agx_unpickle_chain(agx_unpickler *u, PyObject *outer, PyObject *inner);
 
@@ -210,6 +228,10 @@ bool agx_unpickle_is_scalar(PyObject *object);
 bool agx_unpickle_inherits(PyObject *type, PyTypeObject *base, const char *attr);
 /* Stores a state dict's items as attributes kept in the instance's own dict; no code of the class runs. */
 int agx_unpickle_set_dict(agx_unpickler *u, PyObject *object, PyObject *state);
+/* An argument tuple's item, or NULL without exception if there are fewer. */
+PyObject *agx_unpickle_arg(PyObject *args, Py_ssize_t i);
+/* agx_unpickle_fail_subject() where an object is expected. */
+PyObject *agx_unpickle_bad(agx_unpickler *u, const char *what);
 /* The pairs from stack[from] on go into a dict, or a subclass of dict without methods of its own. */
 int agx_unpickle_set_pairs(agx_unpickler *u, PyObject *dict, size_t from);
 /* Adds to a set, or to a frozenset that nobody has seen yet. */
@@ -217,11 +239,12 @@ int agx_unpickle_add(agx_unpickler *u, PyObject *set, PyObject *item);
 
 /* --- unpickle_fail.c: all return -1 --- */
 
-int agx_unpickle_fail_stream(agx_unpickler *u);                        /* what the reader found */
-int agx_unpickle_fail_malformed(agx_unpickler *u, const char *what);   /* a sequence of opcodes without meaning */
-int agx_unpickle_fail_opcode(agx_unpickler *u, const char *why);       /* an opcode that is refused as such */
-int agx_unpickle_fail_global(agx_unpickler *u, PyObject *module, PyObject *name, const char *why); /* why: may be NULL */
-int agx_unpickle_fail_subject(agx_unpickler *u, const char *what);     /* about the current REDUCE, NEWOBJ or BUILD */
+int agx_unpickle_fail_stream(agx_unpickler *u);                      /* what the reader found */
+int agx_unpickle_fail_malformed(agx_unpickler *u, const char *what); /* a sequence of opcodes without meaning */
+int agx_unpickle_fail_opcode(agx_unpickler *u, const char *why);     /* an opcode that is refused as such */
+int agx_unpickle_fail_global(agx_unpickler *u, PyObject *module, PyObject *name,
+                             const char *why);                     /* why: may be NULL */
+int agx_unpickle_fail_subject(agx_unpickler *u, const char *what); /* about the current REDUCE, NEWOBJ or BUILD */
 int agx_unpickle_fail_budget(agx_unpickler *u, const char *what);
 /* Turns whatever exception is set into a RestrictedUnpickleError, MemoryError and non-Exceptions excepted. */
 void agx_unpickle_fail_wrap(agx_unpickler *u);

@@ -11,208 +11,228 @@
 
 enum { FIRST_SIZE = 32 };
 
-void agx_unpickle_init(agx_unpickler *u, const void *data, size_t len, PyObject *extra) {
-    const agx_pickle_limits limits = {.int_bytes = AGX_VALUE_INT_BYTES, .int_digits = AGX_VALUE_INT_DIGITS};
-    *u = (agx_unpickler){.extra = extra};
-    agx_pickle_init(&u->reader, data, len, limits);
+void agx_unpickle_init(agx_unpickler *u, const void *data, size_t len, PyObject *extra)
+{
+        const agx_pickle_limits limits = {.int_bytes = AGX_VALUE_INT_BYTES, .int_digits = AGX_VALUE_INT_DIGITS};
+        *u = (agx_unpickler){.extra = extra};
+        agx_pickle_init(&u->reader, data, len, limits);
 }
 
-static void release(PyObject **objects, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        Py_XDECREF(objects[i]);
-    PyMem_Free(objects);
+static void release(PyObject **objects, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                Py_XDECREF(objects[i]);
+        PyMem_Free(objects);
 }
 
-void agx_unpickle_deinit(agx_unpickler *u) {
-    agx_unpickle_cut(u, 0);
-    PyMem_Free(u->stack);
-    PyMem_Free(u->nest);
-    PyMem_Free(u->marks);
-    release(u->memo, u->memo_size);
-    PyMem_Free(u->memo_nest);
-    for (size_t i = 0; i < u->n_named; i++)
-        Py_DECREF(u->named[i].object);
-    PyMem_Free(u->named);
-    PyMem_Free(u->flags.slots);
-    *u = (agx_unpickler){0};
+void agx_unpickle_deinit(agx_unpickler *u)
+{
+        agx_unpickle_cut(u, 0);
+        PyMem_Free(u->stack);
+        PyMem_Free(u->nest);
+        PyMem_Free(u->marks);
+        release(u->memo, u->memo_size);
+        PyMem_Free(u->memo_nest);
+        for (size_t i = 0; i < u->n_named; i++)
+                Py_DECREF(u->named[i].object);
+        PyMem_Free(u->named);
+        PyMem_Free(u->flags.slots);
+        *u = (agx_unpickler){0};
 }
 
 /* Resizes *array to @size elements; on failure the old one stays. */
-static int resize(void *array, size_t size, size_t element) {
-    void *old, *fresh;
-    memcpy(&old, array, sizeof old);
-    fresh = size <= PTRDIFF_MAX / element ? PyMem_Realloc(old, size * element) : NULL;
-    if (!fresh) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    memcpy(array, &fresh, sizeof fresh);
-    return 0;
+static int resize(void *array, size_t size, size_t element)
+{
+        void *old, *fresh;
+        memcpy(&old, array, sizeof old);
+        fresh = size <= PTRDIFF_MAX / element ? PyMem_Realloc(old, size * element) : NULL;
+        if (!fresh) {
+                PyErr_NoMemory();
+                return -1;
+        }
+        memcpy(array, &fresh, sizeof fresh);
+        return 0;
 }
 
 /* --- stack --- */
 
-static int grow_stack(agx_unpickler *u) {
-    size_t size = u->stack_size ? 2 * u->stack_size : FIRST_SIZE;
-    if (resize(&u->stack, size, sizeof *u->stack) < 0 || resize(&u->nest, size, sizeof *u->nest) < 0)
-        return -1;
-    u->stack_size = size;
-    return 0;
-}
-
-int agx_unpickle_push(agx_unpickler *u, PyObject *object, size_t nest) {
-    if (!object)
-        return -1;
-    if (nest > AGX_VALUE_NESTING) {
-        Py_DECREF(object);
-        return agx_unpickle_fail_budget(u, "tuples are nested too deep");
-    }
-    if (u->n == u->stack_size && grow_stack(u) < 0) {
-        Py_DECREF(object);
-        return -1;
-    }
-    u->stack[u->n] = object;
-    u->nest[u->n++] = (uint16_t)nest;
-    return 0;
-}
-
-int agx_unpickle_need(agx_unpickler *u, size_t n) {
-    if (u->n - u->fence >= n)
+static int grow_stack(agx_unpickler *u)
+{
+        size_t size = u->stack_size ? 2 * u->stack_size : FIRST_SIZE;
+        if (resize(&u->stack, size, sizeof *u->stack) < 0 || resize(&u->nest, size, sizeof *u->nest) < 0)
+                return -1;
+        u->stack_size = size;
         return 0;
-    return agx_unpickle_fail_malformed(u, u->n >= n ? "a mark where a value was expected" : "the stack is empty");
 }
 
-void agx_unpickle_cut(agx_unpickler *u, size_t from) {
-    while (u->n > from) {
-        PyObject *object = u->stack[--u->n];
-        Py_DECREF(object);
-    }
-}
-
-int agx_unpickle_values(agx_unpickler *u, size_t from) {
-    if (!u->functions)
+int agx_unpickle_push(agx_unpickler *u, PyObject *object, size_t nest)
+{
+        if (!object)
+                return -1;
+        if (nest > AGX_VALUE_NESTING) {
+                Py_DECREF(object);
+                return agx_unpickle_fail_budget(u, "tuples are nested too deep");
+        }
+        if (u->n == u->stack_size && grow_stack(u) < 0) {
+                Py_DECREF(object);
+                return -1;
+        }
+        u->stack[u->n] = object;
+        u->nest[u->n++] = (uint16_t)nest;
         return 0;
-    for (size_t i = from; i < u->n; i++)
-        if (PyCapsule_CheckExact(u->stack[i]))
-            return agx_unpickle_fail_malformed(u, "a function cannot be part of a value");
-    return 0;
+}
+
+int agx_unpickle_need(agx_unpickler *u, size_t n)
+{
+        if (u->n - u->fence >= n)
+                return 0;
+        return agx_unpickle_fail_malformed(u, u->n >= n ? "a mark where a value was expected" : "the stack is empty");
+}
+
+void agx_unpickle_cut(agx_unpickler *u, size_t from)
+{
+        while (u->n > from) {
+                PyObject *object = u->stack[--u->n];
+                Py_DECREF(object);
+        }
+}
+
+int agx_unpickle_values(agx_unpickler *u, size_t from)
+{
+        if (!u->functions)
+                return 0;
+        for (size_t i = from; i < u->n; i++)
+                if (PyCapsule_CheckExact(u->stack[i]))
+                        return agx_unpickle_fail_malformed(u, "a function cannot be part of a value");
+        return 0;
 }
 
 /* --- marks --- */
 
-int agx_unpickle_mark(agx_unpickler *u) {
-    if (u->n_marks == AGX_VALUE_MARKS)
-        return agx_unpickle_fail_budget(u, "too many open marks");
-    if (u->n_marks == u->marks_size) {
-        size_t size = u->marks_size ? 2 * u->marks_size : FIRST_SIZE;
-        if (resize(&u->marks, size, sizeof *u->marks) < 0)
-            return -1;
-        u->marks_size = size;
-    }
-    u->marks[u->n_marks++] = u->fence = u->n;
-    return 0;
+int agx_unpickle_mark(agx_unpickler *u)
+{
+        if (u->n_marks == AGX_VALUE_MARKS)
+                return agx_unpickle_fail_budget(u, "too many open marks");
+        if (u->n_marks == u->marks_size) {
+                size_t size = u->marks_size ? 2 * u->marks_size : FIRST_SIZE;
+                if (resize(&u->marks, size, sizeof *u->marks) < 0)
+                        return -1;
+                u->marks_size = size;
+        }
+        u->marks[u->n_marks++] = u->fence = u->n;
+        return 0;
 }
 
-int agx_unpickle_unmark(agx_unpickler *u, size_t *from) {
-    if (u->n_marks == 0)
-        return agx_unpickle_fail_malformed(u, "no mark is set");
-    *from = u->marks[--u->n_marks];
-    u->fence = u->n_marks ? u->marks[u->n_marks - 1] : 0;
-    return 0;
+int agx_unpickle_unmark(agx_unpickler *u, size_t *from)
+{
+        if (u->n_marks == 0)
+                return agx_unpickle_fail_malformed(u, "no mark is set");
+        *from = u->marks[--u->n_marks];
+        u->fence = u->n_marks ? u->marks[u->n_marks - 1] : 0;
+        return 0;
 }
 
 /* --- memo --- */
 
-static int grow_memo(agx_unpickler *u, size_t least) {
-    size_t size = u->memo_size ? 2 * u->memo_size : FIRST_SIZE;
-    if (size < least)
-        size = least;
-    if (resize(&u->memo, size, sizeof *u->memo) < 0 || resize(&u->memo_nest, size, sizeof *u->memo_nest) < 0)
-        return -1;
-    memset(u->memo + u->memo_size, 0, (size - u->memo_size) * sizeof *u->memo);
-    u->memo_size = size;
-    return 0;
+static int grow_memo(agx_unpickler *u, size_t least)
+{
+        size_t size = u->memo_size ? 2 * u->memo_size : FIRST_SIZE;
+        if (size < least)
+                size = least;
+        if (resize(&u->memo, size, sizeof *u->memo) < 0 || resize(&u->memo_nest, size, sizeof *u->memo_nest) < 0)
+                return -1;
+        memset(u->memo + u->memo_size, 0, (size - u->memo_size) * sizeof *u->memo);
+        u->memo_size = size;
+        return 0;
 }
 
-int agx_unpickle_put(agx_unpickler *u, uint64_t index) {
-    if (agx_unpickle_need(u, 1) < 0)
-        return -1;
-    if (index > u->reader.pos)
-        return agx_unpickle_fail_malformed(u, "a memo index out of all proportion");
-    if (index >= u->memo_size && grow_memo(u, (size_t)index + 1) < 0)
-        return -1;
-    PyObject *old = u->memo[index];
-    u->memo[index] = Py_NewRef(u->stack[u->n - 1]);
-    u->memo_nest[index] = u->nest[u->n - 1];
-    if (!old)
-        u->memo_used++;
-    Py_XDECREF(old);
-    return 0;
+int agx_unpickle_put(agx_unpickler *u, uint64_t index)
+{
+        if (agx_unpickle_need(u, 1) < 0)
+                return -1;
+        if (index > u->reader.pos)
+                return agx_unpickle_fail_malformed(u, "a memo index out of all proportion");
+        if (index >= u->memo_size && grow_memo(u, (size_t)index + 1) < 0)
+                return -1;
+        PyObject *old = u->memo[index];
+        u->memo[index] = Py_NewRef(u->stack[u->n - 1]);
+        u->memo_nest[index] = u->nest[u->n - 1];
+        if (!old)
+                u->memo_used++;
+        Py_XDECREF(old);
+        return 0;
 }
 
-int agx_unpickle_get(agx_unpickler *u, uint64_t index) {
-    if (index >= u->memo_size || !u->memo[index])
-        return agx_unpickle_fail_malformed(u, "a memo index that was never set");
-    return agx_unpickle_push(u, Py_NewRef(u->memo[index]), u->memo_nest[index]);
+int agx_unpickle_get(agx_unpickler *u, uint64_t index)
+{
+        if (index >= u->memo_size || !u->memo[index])
+                return agx_unpickle_fail_malformed(u, "a memo index that was never set");
+        return agx_unpickle_push(u, Py_NewRef(u->memo[index]), u->memo_nest[index]);
 }
 
 /* --- named globals --- */
 
-int agx_unpickle_remember(agx_unpickler *u, PyObject *object, const agx_global *row) {
-    if (agx_unpickle_find(u, object))
+int agx_unpickle_remember(agx_unpickler *u, PyObject *object, const agx_global *row)
+{
+        if (agx_unpickle_find(u, object))
+                return 0;
+        if (u->n_named == u->named_size) {
+                size_t size = u->named_size ? 2 * u->named_size : FIRST_SIZE;
+                if (resize(&u->named, size, sizeof *u->named) < 0)
+                        return -1;
+                u->named_size = size;
+        }
+        u->subject = NULL;
+        u->named[u->n_named++] = (agx_named){.object = Py_NewRef(object), .row = row};
         return 0;
-    if (u->n_named == u->named_size) {
-        size_t size = u->named_size ? 2 * u->named_size : FIRST_SIZE;
-        if (resize(&u->named, size, sizeof *u->named) < 0)
-            return -1;
-        u->named_size = size;
-    }
-    u->subject = NULL;
-    u->named[u->n_named++] = (agx_named){.object = Py_NewRef(object), .row = row};
-    return 0;
 }
 
-const agx_named *agx_unpickle_find(const agx_unpickler *u, const void *object) {
-    for (size_t i = 0; i < u->n_named; i++)
-        if (u->named[i].object == object)
-            return &u->named[i];
-    return NULL;
+const agx_named *agx_unpickle_find(const agx_unpickler *u, const void *object)
+{
+        for (size_t i = 0; i < u->n_named; i++)
+                if (u->named[i].object == object)
+                        return &u->named[i];
+        return NULL;
 }
 
 /* --- flags: an open-addressing table, at most half full --- */
 
-static size_t flag_slot(const agx_flags *f, const void *object) {
-    uint64_t hash = (uint64_t)(uintptr_t)object * 0x9E3779B97F4A7C15u;
-    size_t i = (size_t)(hash >> 32) & (f->size - 1);
-    while (f->slots[i].object && f->slots[i].object != object)
-        i = (i + 1) & (f->size - 1);
-    return i;
+static size_t flag_slot(const agx_flags *f, const void *object)
+{
+        uint64_t hash = (uint64_t)(uintptr_t)object * 0x9E3779B97F4A7C15u;
+        size_t i = (size_t)(hash >> 32) & (f->size - 1);
+        while (f->slots[i].object && f->slots[i].object != object)
+                i = (i + 1) & (f->size - 1);
+        return i;
 }
 
-static int grow_flags(agx_flags *f) {
-    agx_flags fresh = {.used = f->used, .size = f->size ? 2 * f->size : FIRST_SIZE};
-    if (resize(&fresh.slots, fresh.size, sizeof *fresh.slots) < 0)
-        return -1;
-    memset(fresh.slots, 0, fresh.size * sizeof *fresh.slots);
-    for (size_t i = 0; i < f->size; i++)
-        if (f->slots[i].object)
-            fresh.slots[flag_slot(&fresh, f->slots[i].object)] = f->slots[i];
-    PyMem_Free(f->slots);
-    *f = fresh;
-    return 0;
+static int grow_flags(agx_flags *f)
+{
+        agx_flags fresh = {.used = f->used, .size = f->size ? 2 * f->size : FIRST_SIZE};
+        if (resize(&fresh.slots, fresh.size, sizeof *fresh.slots) < 0)
+                return -1;
+        memset(fresh.slots, 0, fresh.size * sizeof *fresh.slots);
+        for (size_t i = 0; i < f->size; i++)
+                if (f->slots[i].object)
+                        fresh.slots[flag_slot(&fresh, f->slots[i].object)] = f->slots[i];
+        PyMem_Free(f->slots);
+        *f = fresh;
+        return 0;
 }
 
-unsigned agx_unpickle_flags(const agx_unpickler *u, const void *object) {
-    return u->flags.size ? u->flags.slots[flag_slot(&u->flags, object)].bits : 0;
+unsigned agx_unpickle_flags(const agx_unpickler *u, const void *object)
+{
+        return u->flags.size ? u->flags.slots[flag_slot(&u->flags, object)].bits : 0;
 }
 
-int agx_unpickle_set_flags(agx_unpickler *u, const void *object, unsigned bits) {
-    agx_flags *f = &u->flags;
-    if (2 * f->used >= f->size && grow_flags(f) < 0)
-        return -1;
-    struct agx_flag *flag = &f->slots[flag_slot(f, object)];
-    if (!flag->object)
-        f->used++;
-    *flag = (struct agx_flag){.object = object, .bits = bits};
-    return 0;
+int agx_unpickle_set_flags(agx_unpickler *u, const void *object, unsigned bits)
+{
+        agx_flags *f = &u->flags;
+        if (2 * f->used >= f->size && grow_flags(f) < 0)
+                return -1;
+        struct agx_flag *flag = &f->slots[flag_slot(f, object)];
+        if (!flag->object)
+                f->used++;
+        *flag = (struct agx_flag){.object = object, .bits = bits};
+        return 0;
 }

@@ -1,0 +1,194 @@
+/*
+ * Classes the host has admitted.
+ *
+ * The host said that exactly this class may be rebuilt, so its own code may run, but only where its own pickles would
+ * run it:
+ *  - NEWOBJ calls its __new__; BUILD calls its __setstate__, or fills the instance's dict and slots;
+ *  - REDUCE calls the class only if it says itself how it is pickled (an own __reduce__ or __reduce_ex__, as exceptions
+ *    and sets have); for all others honest pickles never run the constructor;
+ *  - an Enum is looked up by value, and is nobody's to change;
+ *  - items go into a subclass of list or dict only past methods of its own: if it has any, they are refused.
+ *
+ * State is set on objects that this load alone holds. An object that __new__ took from somewhere else has further
+ * references; it may be a value, but BUILD refuses it.
+ */
+#include "unpickle.h"
+
+enum { SIZE_INSTANCE = 200, SIZE_ENTRY = 100 };
+
+static int is_enum(PyObject *cls)
+{
+        PyObject *name = PyUnicode_FromString("enum");
+        PyObject *module = name ? PyImport_GetModule(name) : NULL;
+        Py_XDECREF(name);
+        if (!module)
+                return PyErr_Occurred() ? -1 : 0;
+        PyObject *base = PyObject_GetAttrString(module, "Enum");
+        int r = base ? PyObject_IsSubclass(cls, base) : -1;
+        Py_XDECREF(base);
+        Py_DECREF(module);
+        return r;
+}
+
+/* Whether an object may get a state later is decided now, while it is fresh. */
+static PyObject *checked(agx_unpickler *u, PyObject *cls, PyObject *object)
+{
+        if (!object)
+                return NULL;
+        if ((PyObject *)Py_TYPE(object) != cls) {
+                Py_DECREF(object);
+                return agx_unpickle_bad(u, "it made an object of another class");
+        }
+        bool shared = Py_REFCNT(object) != 1;
+        unsigned bits = agx_unpickle_flags(u, object);
+        if ((shared || bits) && agx_unpickle_set_flags(u, object, shared ? AGX_FLAG_SHARED : 0) < 0)
+                Py_CLEAR(object);
+        return object;
+}
+
+static PyObject *new_registered_ex(agx_unpickler *u, PyObject *cls, PyObject *args, PyObject *kwargs)
+{
+        int enumeration = is_enum(cls);
+        if (enumeration)
+                return enumeration < 0 ? NULL : agx_unpickle_bad(u, "a member of an Enum cannot be made, only named");
+        if (agx_unpickle_charge(u, SIZE_INSTANCE + 8 * (uint64_t)PyTuple_Size(args)) < 0)
+                return NULL;
+        newfunc make = (newfunc)PyType_GetSlot((PyTypeObject *)cls, Py_tp_new);
+        if (!make)
+                return agx_unpickle_bad(u, "it has no __new__");
+        return checked(u, cls, make((PyTypeObject *)cls, args, kwargs));
+}
+
+static PyObject *new_registered(agx_unpickler *u, PyObject *cls, PyObject *args)
+{
+        return new_registered_ex(u, cls, args, NULL);
+}
+
+PyObject *agx_build_registered_ex(agx_unpickler *u, PyObject *callable, PyObject *args, PyObject *kwargs)
+{
+        if (!PyDict_CheckExact(kwargs))
+                return agx_unpickle_bad(u, "keywords that are not a dict");
+        return new_registered_ex(u, callable, args, kwargs);
+}
+
+static bool pickles_itself(PyObject *cls)
+{
+        return !agx_unpickle_inherits(cls, &PyBaseObject_Type, "__reduce__") ||
+               !agx_unpickle_inherits(cls, &PyBaseObject_Type, "__reduce_ex__");
+}
+
+static PyObject *reduce_registered(agx_unpickler *u, PyObject *cls, PyObject *args)
+{
+        int enumeration = is_enum(cls);
+        if (enumeration < 0)
+                return NULL;
+        if (!enumeration && !pickles_itself(cls))
+                return agx_unpickle_bad(u, "its pickles do not call it");
+        if (enumeration && PyTuple_Size(args) != 1)
+                return agx_unpickle_bad(u, "a member of an Enum is named by its value");
+        if (agx_unpickle_charge(u, SIZE_INSTANCE + 8 * (uint64_t)PyTuple_Size(args)) < 0)
+                return NULL;
+        return checked(u, cls, PyObject_Call(cls, args, NULL));
+}
+
+/* --- state --- */
+
+static bool is_dunder(PyObject *name)
+{
+        PyObject *under = PyUnicode_FromString("__");
+        bool r = under && PyUnicode_Tailmatch(name, under, 0, PY_SSIZE_T_MAX, -1) == 1 &&
+                 PyUnicode_Tailmatch(name, under, 0, PY_SSIZE_T_MAX, 1) == 1;
+        Py_XDECREF(under);
+        return r;
+}
+
+static int set_slots(agx_unpickler *u, PyObject *object, PyObject *slots)
+{
+        PyObject *name, *value;
+        Py_ssize_t i = 0;
+        while (PyDict_Next(slots, &i, &name, &value)) {
+                if (!PyUnicode_CheckExact(name) || is_dunder(name))
+                        return agx_unpickle_fail_subject(u, "a special attribute");
+                if (PyObject_SetAttr(object, name, value) < 0)
+                        return -1;
+        }
+        return 0;
+}
+
+/* The default form of state: a dict, or (dict or None, dict of slots). */
+static int set_state(agx_unpickler *u, PyObject *object, PyObject *state)
+{
+        if (!PyTuple_CheckExact(state) || PyTuple_Size(state) != 2)
+                return agx_unpickle_set_dict(u, object, state);
+        PyObject *dict = PyTuple_GetItem(state, 0), *slots = PyTuple_GetItem(state, 1);
+        if (dict != Py_None && agx_unpickle_set_dict(u, object, dict) < 0)
+                return -1;
+        if (slots == Py_None)
+                return 0;
+        if (!PyDict_CheckExact(slots))
+                return agx_unpickle_fail_subject(u, "slots that are not a dict");
+        return set_slots(u, object, slots);
+}
+
+static int build_registered(agx_unpickler *u, PyObject *object, PyObject *state)
+{
+        PyObject *cls = (PyObject *)Py_TYPE(object);
+        int enumeration = is_enum(cls);
+        if (enumeration)
+                return enumeration < 0 ? -1 : agx_unpickle_fail_subject(u, "a member of an Enum cannot be changed");
+        if (agx_unpickle_flags(u, object) & AGX_FLAG_SHARED)
+                return agx_unpickle_fail_subject(u, "its __new__ gave an object that is in use elsewhere");
+        if (PyExceptionInstance_Check(object) &&
+            agx_unpickle_inherits(cls, (PyTypeObject *)PyExc_BaseException, "__setstate__"))
+                return agx_build_exception_state(u, object, state);
+        PyObject *set = PyObject_GetAttrString(cls, "__setstate__");
+        if (!set) {
+                if (!PyErr_ExceptionMatches(PyExc_AttributeError))
+                        return -1;
+                PyErr_Clear();
+                return set_state(u, object, state);
+        }
+        PyObject *none = PyObject_CallFunctionObjArgs(set, object, state, NULL);
+        Py_DECREF(set);
+        Py_XDECREF(none);
+        return none ? 0 : -1;
+}
+
+/* --- items --- */
+
+static int append_registered(agx_unpickler *u, PyObject *object, size_t from)
+{
+        PyObject *cls = (PyObject *)Py_TYPE(object);
+        if (!PyList_Check(object) || !agx_unpickle_inherits(cls, &PyList_Type, "append") ||
+            !agx_unpickle_inherits(cls, &PyList_Type, "extend"))
+                return agx_unpickle_fail_subject(
+                        u, "items can only be added to a list without methods of its own for that");
+        if (agx_unpickle_flags(u, object) & AGX_FLAG_SHARED)
+                return agx_unpickle_fail_subject(u, "its __new__ gave an object that is in use elsewhere");
+        for (size_t i = from; i < u->n; i++)
+                if (PyList_Append(object, u->stack[i]) < 0)
+                        return -1;
+        return 0;
+}
+
+static int setitem_registered(agx_unpickler *u, PyObject *object, size_t from)
+{
+        PyObject *cls = (PyObject *)Py_TYPE(object);
+        if (!PyDict_Check(object) || agx_unpickle_is(u, object, agx_build_ordered_dict) ||
+            !agx_unpickle_inherits(cls, &PyDict_Type, "__setitem__"))
+                return agx_unpickle_fail_subject(
+                        u, "items can only be stored in a dict without methods of its own for that");
+        if (agx_unpickle_flags(u, object) & AGX_FLAG_SHARED)
+                return agx_unpickle_fail_subject(u, "its __new__ gave an object that is in use elsewhere");
+        return agx_unpickle_set_pairs(u, object, from);
+}
+
+const agx_global agx_registered = {
+        .module = "?",
+        .name = "?",
+        .reduce = reduce_registered,
+        .newobj = new_registered,
+        .build = build_registered,
+        .append = append_registered,
+        .setitem = setitem_registered,
+};
