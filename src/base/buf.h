@@ -3,7 +3,7 @@
 /*
  * A growable byte queue with a ceiling: bytes are appended at the end and consumed from the front.
  *
- * Invariants: the unread bytes are data[head .. head + len); head + len <= cap <= max + slack of one growth step.
+ * Invariants: the unread bytes are data[head .. head + len); head + len <= cap, and cap is at most 256 or four times `max`.
  * `data` may move with every append; views into it die with the next verb that is not const. Appending beyond `max`
  * unread bytes changes nothing and returns AGX_BUF_E_FULL. Growth follows the bytes that came, never an announced
  * length; an emptied buffer above 64 KiB gives its memory back.
