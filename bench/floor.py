@@ -4,73 +4,34 @@ The other process is a bare interpreter (`-S -E`): no site, no package, no serve
 kernel socket can do with less of its own than a length, a pickle, and the answer's length and pickle.
 
     python floor.py [--quick]         prints the floor's rows as JSON
-    python floor.py --serve FD        the other process
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-import pickle
 import socket
-import struct
+import statistics
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-LENGTH = struct.Struct("<I")
+import probe
+from floor_worker import receive, send
 
-
-def receive_exactly(sock: socket.socket, size: int) -> bytearray:
-    data = bytearray(size)
-    view, got = memoryview(data), 0
-    while got < size:
-        read = sock.recv_into(view[got:])
-        if not read:
-            raise EOFError("the other process closed the socket")
-        got += read
-    return data
-
-
-def receive(sock: socket.socket) -> Any:
-    (size,) = LENGTH.unpack(receive_exactly(sock, LENGTH.size))
-    return pickle.loads(receive_exactly(sock, size))
-
-
-def send(sock: socket.socket, value: object) -> None:
-    data = pickle.dumps(value, 5)
-    sock.sendall(LENGTH.pack(len(data)))
-    sock.sendall(data)
-
-
-def serve(fd: int) -> None:
-    sys.path.insert(0, str(Path(__file__).resolve().parent / "targets"))
-    import bench_target
-
-    sock = socket.socket(fileno=fd)
-    send(sock, "ready")
-    try:
-        while True:
-            name, args = receive(sock)
-            send(sock, getattr(bench_target, name)(*args))
-    except EOFError:
-        pass
+WORKER = Path(__file__).resolve().parent / "floor_worker.py"
 
 
 def measure(quick: bool) -> None:
-    import contextlib
-    import statistics
-    import time
-    from collections.abc import Iterator
-
-    import probe
-
     report, effort = probe.Report(), probe.Effort(quick)
 
     @contextlib.contextmanager
     def other() -> Iterator[tuple[int, socket.socket]]:
         here, there = socket.socketpair()
         there.set_inheritable(True)
-        argv = [sys.executable, "-S", "-E", __file__, "--serve", str(there.fileno())]
+        argv = [sys.executable, "-S", "-E", str(WORKER), str(there.fileno())]
         pid = probe.spawn(argv, {"PATH": os.environ.get("PATH", os.defpath)})
         there.close()
         try:
@@ -110,7 +71,4 @@ def measure(quick: bool) -> None:
 
 
 if __name__ == "__main__":
-    if "--serve" in sys.argv:
-        serve(int(sys.argv[sys.argv.index("--serve") + 1]))
-    else:
-        measure("--quick" in sys.argv)
+    measure("--quick" in sys.argv)
