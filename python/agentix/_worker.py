@@ -2,32 +2,39 @@
 
 Threads take turns at reading frames (`agentix._core.Channel`): whoever reads a call runs it and answers it itself, so
 a sync call costs no hand-over. Async targets, and whatever awaitable a plain function gives back, run on one loop in
-the main thread, which starts it when the first of them comes. Imports are kept few: everything here is paid for by
+the main thread, which is made when the first of them comes. Imports are kept few: everything here is paid for by
 every sandbox before its first call.
+
+A call is in the table from the moment it is read until it is answered; whoever takes it off the table answers it, and
+so it is answered once. A call that was cancelled in between is answered as cancelled, whatever its target made of it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from _collections import OrderedDict  # pyright: ignore[reportMissingModuleSource]
 from _contextvars import copy_context
 from _pickle import dumps, loads
-from _thread import allocate_lock, get_ident
-from threading import Thread
-from typing import TYPE_CHECKING, Any
+from _thread import allocate_lock
+from threading import Event, Thread
 
 from agentix._callable import RemoteCallable
-from agentix._core import Channel
+from agentix._core import Call, Channel
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable
     from types import TracebackType
+    from typing import Any
 
 THREADS_MAX = 1024
 """Sync calls that run at once; further ones wait for one of these threads."""
 IDLE_MAX = 8
 """Threads that wait for a call; one that would be the next ends instead."""
+EXIT_SECONDS = 1.0
+"""What functions registered with `atexit` may take; the server waits two."""
 PICKLE_PROTOCOL = 5
 
 _CO_COROUTINE = 0x80  # flags of code objects, as inspect names them; importing it would cost milliseconds
@@ -39,71 +46,61 @@ class CallCancelledError(BaseException):
     """Raised inside a sync target whose call was cancelled; not an `Exception`, so that it is not swallowed by habit."""
 
 
-class _Running:
-    """A call between its start and its answer."""
-
-    __slots__ = ("cancelled", "loop_task", "thread")
-
-    def __init__(self) -> None:
-        self.cancelled = False
-        self.thread = 0
-        self.loop_task: asyncio.Task[None] | None = None
-
-
 class Worker:
     """The process's one dispatcher."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._lock = allocate_lock()
-        self._running: dict[str, _Running] = {}
-        self._waiting: list[tuple[str, str | None, bytes | None]] = []  # calls beyond THREADS_MAX
+    def __init__(self, fd: int) -> None:
+        self._calls: dict[str, Call] = {}
+        self.channel = Channel(fd, self._calls)
+        self._lock = allocate_lock()  # for the four below
         self._threads = 0
         self._idle = 0
+        self._waiting: OrderedDict[str, Call] = OrderedDict()  # calls for which there was no thread
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._loop_wanted = allocate_lock()
-        self._loop_wanted.acquire()
-        self._loop_ready = allocate_lock()
-        self._loop_ready.acquire()
+        self._loop_wanted = Event()
+        self._loop_lock = allocate_lock()
+        self._exiting = allocate_lock()
+        self._forked = False
 
     # ---- threads ----
 
     def serve(self) -> None:
-        """Announces the worker and runs until the server says otherwise; ends the process itself."""
-        self._channel.send_ready()
+        """Announce the worker and run until the server says otherwise; end the process itself."""
+        os.register_at_fork(after_in_child=self._disown)
+        self.channel.send_ready()
         for _ in range(2):
             self._start_thread()
         while True:
             try:
-                self._loop_wanted.acquire()
-                return self._run_loop()
-            except BaseException as error:  # noqa: BLE001 - a signal that user code sent to its own process
+                self._loop_wanted.wait()
+                self._run_loop()
+            except BaseException as error:  # noqa: BLE001 - a signal of user code, or a callback that raised SystemExit
                 _warn("the main thread was interrupted by %s", _type_name(error))
 
     def _start_thread(self) -> None:
+        Thread(target=self._serve_calls, name=f"agentix-call-{self._threads + 1}", daemon=True).start()
         self._threads += 1
         self._idle += 1
-        Thread(target=self._serve_calls, name=f"agentix-call-{self._threads}", daemon=True).start()
 
     def _serve_calls(self) -> None:
         while True:
             frame = self._receive()
-            kind, name, target, arguments, _context = frame
-            if kind == "call":
-                if self._leave_reading(name, target, arguments):
-                    self._run(name, target, arguments)
-                    if not self._take_waiting():
+            if isinstance(frame, Call):
+                if self._leave_reading(frame):
+                    self._run(frame)
+                    del frame  # it must not outlive its answer while this thread waits
+                    if not self._return_to_reading():
                         return
-            elif kind == "cancel":
-                self.cancel(name)
-            elif kind == "shutdown":
+            elif frame[0] == "cancel":
+                self.cancel(frame[1])
+            elif frame[0] == "shutdown":
                 self._exit()
             else:
-                _warn("a frame of unknown type %r was passed over", name)
+                _warn("a frame of unknown type %r was passed over", frame[1])
 
-    def _receive(self) -> tuple[Any, ...]:
+    def _receive(self) -> Any:
         try:
-            frame = self._channel.receive()
+            frame = self.channel.receive()
         except Exception as error:  # noqa: BLE001 - whatever it is, there is nothing left to serve
             _warn("the link to the server failed: %s", error)
             frame = None
@@ -111,19 +108,26 @@ class Worker:
             self._exit()
         return frame
 
-    def _leave_reading(self, name: str, target: str | None, arguments: bytes | None) -> bool:
-        """Makes sure somebody else reads while this thread runs the call; False if the call must wait its turn."""
+    def _leave_reading(self, call: Call) -> bool:
+        """Make sure that somebody else reads while this thread runs the call; False if the call must wait its turn."""
         with self._lock:
-            if self._idle == 1:
-                if self._threads >= THREADS_MAX:
-                    self._waiting.append((name, target, arguments))
-                    return False
-                self._start_thread()
+            if self._idle == 1 and not self._add_reader() and self._threads > 1:
+                self._waiting[call.id] = call
+                return False
             self._idle -= 1
             return True
 
-    def _take_waiting(self) -> bool:
-        """Runs what had to wait; then this thread reads again (True) or, as there are enough readers, ends (False)."""
+    def _add_reader(self) -> bool:
+        if self._threads >= THREADS_MAX:
+            return False
+        try:
+            self._start_thread()
+        except (RuntimeError, MemoryError):  # the system gives no more threads
+            return False
+        return True
+
+    def _return_to_reading(self) -> bool:
+        """Run what had to wait; then this thread reads again (True) or, as there are enough readers, ends (False)."""
         while True:
             with self._lock:
                 if not self._waiting:
@@ -132,159 +136,201 @@ class Worker:
                         return False
                     self._idle += 1
                     return True
-                name, target, arguments = self._waiting.pop(0)
-            self._run(name, target, arguments)
+                call = self._waiting.popitem(last=False)[1]
+            self._run(call)
 
     # ---- one call ----
 
-    def _run(self, call_id: str, target: str | None, arguments: bytes | None) -> None:
-        running = self._running[call_id] = _Running()
+    def _run(self, call: Call) -> None:
         try:
-            function = RemoteCallable(target or "").resolve()
+            self._run_target(call)
+        except BaseException as error:  # noqa: BLE001 - nothing that a call does may cost this thread
+            self._answer_error(call, "SystemError", f"the worker could not run the call: {_type_name(error)}")
+
+    def _run_target(self, call: Call) -> None:
+        if call.cancelled:
+            return self._answer_cancelled(call)
+        try:
+            function = RemoteCallable(call.target).resolve()
         except BaseException as error:  # noqa: BLE001 - importing is user code
-            return self._fail(call_id, running, error)
+            return self._fail(call, error)
         try:
-            args, kwargs = _load_arguments(arguments or b"")
+            args, kwargs = _load_arguments(call.arguments)
+            call.arguments = None
         except BaseException as error:  # noqa: BLE001 - so is unpickling
             text = f"the arguments could not be decoded in the sandbox: {_type_name(error)}: {_text(error)}"
-            return self._send_error(call_id, running, "ArgumentsDecodeError", text)
+            return self._answer_error(call, "ArgumentsDecodeError", text)
         if getattr(getattr(function, "__code__", None), "co_flags", 0) & _CO_COROUTINE:
-            return self._hand_to_loop(call_id, running, lambda: function(*args, **kwargs))
+            return self._hand_to_loop(call, lambda: function(*args, **kwargs))
         try:
-            value = self._call(running, function, args, kwargs)
+            value = call.run(copy_context().run, (function, *args), kwargs)
         except BaseException as error:  # noqa: BLE001 - any BaseException is this call's error
-            return self._fail(call_id, running, error)
+            return self._fail(call, error)
         if hasattr(type(value), "__await__") or _is_generator_coroutine(value):
-            return self._hand_to_loop(call_id, running, lambda: value)
-        return self._succeed(call_id, running, value)
+            return self._hand_to_loop(call, lambda: value)
+        return self._succeed(call, value)
 
-    def _call(self, running: _Running, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Calls a sync target here; while it runs, and only then, a cancel reaches this thread."""
-        try:
-            with self._lock:
-                if running.cancelled:
-                    raise CallCancelledError
-                running.thread = get_ident()
-            return copy_context().run(function, *args, **kwargs)
-        finally:
-            self._disarm(running)
-
-    def _disarm(self, running: _Running) -> None:
-        while True:
-            try:
-                with self._lock:
-                    running.thread = 0
-                if running.cancelled:
-                    _raise_in_thread(get_ident(), None)  # takes back one that was set but has not been raised yet
-                return
-            except CallCancelledError:  # raised here, a moment after the target had ended
-                continue
-
-    def _succeed(self, call_id: str, running: _Running, value: Any) -> None:
+    def _succeed(self, call: Call, value: Any) -> None:
         try:
             payload = dumps(value, PICKLE_PROTOCOL)
         except BaseException as error:  # noqa: BLE001 - pickling runs user code
             text = (
-                f"the return value of type {_type_name_of(type(value))} could not be pickled, so it cannot be sent back: "
+                f"the return value of type {_name_of(type(value))} could not be pickled, so it cannot be sent back: "
                 f"{_type_name(error)}: {_text(error)}"
             )
             _close_quietly(value)
-            return self._send_error(call_id, running, "ResultEncodeError", text)
-        if not self._end(call_id, running):
+            return self._answer_error(call, "ResultEncodeError", text)
+        if not self._take(call):
             return None
-        _flush()
         try:
-            self._channel.send_result(call_id, payload)
+            self.channel.send_result(call.id, payload)
         except OverflowError as error:
-            self._channel.send_error(call_id, "FrameTooLarge", f"the return value is too large: {error}", None, False)
+            self._send_error(call, "FrameTooLarge", f"the return value is too large: {error}")
+        except OSError as error:
+            _warn("a result could not be sent: %s", error)
         return None
 
-    def _fail(self, call_id: str, running: _Running, error: BaseException) -> None:
-        if isinstance(error, CallCancelledError) or (running.cancelled and _type_name(error) == "CancelledError"):
-            return self._answer_cancelled(call_id, running)
-        return self._send_error(call_id, running, _type_name(error), _text(error), _traceback(error))
+    def _fail(self, call: Call, error: BaseException) -> None:
+        if self._forked:
+            _leave_fork(error)
+        self._answer_error(call, _type_name(error), _text(error), None if call.cancelled else _traceback(error))
+
+    def _answer_error(self, call: Call, kind: str, message: str, trace: str | None = None) -> None:
+        if self._take(call):
+            self._send_error(call, _clean(kind), _clean(message), trace and _clean(trace))
+
+    def _take(self, call: Call) -> bool:
+        """Take the call off the table, after which no cancel finds it; False if it needs no answer from here."""
+        _flush()
+        if self._forked:
+            _leave_fork(None)
+        if self._calls.pop(call.id, None) is None:
+            return False
+        if call.cancelled:
+            self._send_error(call, "Cancelled", "the remote call was cancelled", cancelled=True)
+            return False
+        return True
+
+    def _answer_cancelled(self, call: Call) -> None:
+        self._take(call)
 
     def _send_error(
-        self, call_id: str, running: _Running, kind: str, message: str, trace: str | None = None
+        self, call: Call, kind: str, message: str, trace: str | None = None, *, cancelled: bool = False
     ) -> None:
-        if self._end(call_id, running):
-            _flush()
-            self._channel.send_error(call_id, _clean(kind), _clean(message), trace and _clean(trace), False)
-
-    def _answer_cancelled(self, call_id: str, running: _Running) -> None:
-        if self._end(call_id, running):
-            _flush()
-            self._channel.send_error(call_id, "Cancelled", "the remote call was cancelled", None, True)
-
-    def _end(self, call_id: str, running: _Running) -> bool:
-        """Takes the call off the table; False if it has been answered. After this no cancel reaches its thread."""
-        with self._lock:
-            return self._running.pop(call_id, None) is running
+        try:
+            self.channel.send_error(call.id, kind, message, trace, cancelled)
+        except OSError as error:
+            _warn("an error could not be sent: %s", error)
 
     # ---- cancelling ----
 
-    def cancel(self, call_id: str) -> None:
-        """Asks a running call to end: a task is cancelled, a thread gets an exception. Unknown ids are passed over."""
+    def cancel(self, call_id: str | None) -> None:
+        """Ask a running call to end: a task is cancelled, a thread gets an exception. Unknown ids are passed over."""
+        call = self._calls.get(call_id or "")
+        if call is None or not call.cancel(CallCancelledError):
+            return
         with self._lock:
-            running = self._running.get(call_id)
-            if running is None or running.cancelled:
-                return
-            running.cancelled = True
-            if self._loop is not None and running.loop_task is not None:
-                self._loop.call_soon_threadsafe(running.loop_task.cancel)
-            elif running.thread:
-                _raise_in_thread(running.thread, CallCancelledError)
+            waits = self._waiting.pop(call.id, None)
+        if waits is not None:
+            self._answer_cancelled(call)
+        elif self._loop is not None:
+            self._loop.call_soon_threadsafe(_cancel_task, call)
 
     # ---- the loop ----
 
-    def _hand_to_loop(self, call_id: str, running: _Running, make: Callable[[], Awaitable[Any]]) -> None:
-        if self._loop is None:
-            with self._lock:
-                if self._loop_wanted.locked():
-                    self._loop_wanted.release()
-            with self._loop_ready:
-                pass
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._start_task, call_id, running, make)
-
-    def _start_task(self, call_id: str, running: _Running, make: Callable[[], Awaitable[Any]]) -> None:
-        assert self._loop is not None
-        running.loop_task = self._loop.create_task(self._await(call_id, running, make))
-        if running.cancelled:
-            running.loop_task.cancel()
-
-    async def _await(self, call_id: str, running: _Running, make: Callable[[], Awaitable[Any]]) -> None:
+    def _hand_to_loop(self, call: Call, make: Callable[[], Awaitable[Any]]) -> None:
         try:
-            value = await make()
+            loop = self._loop or self._make_loop()
+        except BaseException as error:  # noqa: BLE001 - user code may have spoilt asyncio
+            return self._fail(call, error)
+        loop.call_soon_threadsafe(self._start_task, call, make)
+        return None
+
+    def _make_loop(self) -> asyncio.AbstractEventLoop:
+        import asyncio
+
+        with self._loop_lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._loop_wanted.set()
+            return self._loop
+
+    def _start_task(self, call: Call, make: Callable[[], Awaitable[Any]]) -> None:
+        assert self._loop is not None
+        try:
+            awaitable = make()
+            if not call.cancelled:
+                call.task = self._loop.create_task(self._await(call, awaitable))
+                return
+        except BaseException as error:  # noqa: BLE001 - wrong arguments, or a task factory of user code
+            return self._fail(call, error)
+        # A task that is cancelled before its first step never takes it, so the call would never be answered.
+        _close_quietly(awaitable)
+        self._answer_cancelled(call)
+
+    async def _await(self, call: Call, awaitable: Awaitable[Any]) -> None:
+        try:
+            value = await awaitable
         except BaseException as error:  # noqa: BLE001 - SystemExit included: it must not end the loop
-            self._fail(call_id, running, error)
+            self._fail(call, error)
         else:
-            self._succeed(call_id, running, value)
+            self._succeed(call, value)
 
     def _run_loop(self) -> None:
         import asyncio
 
-        loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(loop)
-        self._loop = loop
-        self._loop_ready.release()
-        while True:
-            try:
-                loop.run_forever()
-            except BaseException as error:  # noqa: BLE001 - a callback of user code raised SystemExit or the like
-                _warn("a callback tried to end the event loop: %s", _text(error) or _type_name(error))
+        assert self._loop is not None
+        if self._loop.is_closed():
+            _warn("user code closed the event loop; the worker ends")
+            os._exit(1)
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
 
     # ---- the end ----
 
     def _exit(self) -> None:
+        """End the process, whatever still runs; once, by the first thread that comes here."""
         import atexit
 
+        self._exiting.acquire()
         try:
+            Thread(target=_exit_after, args=(EXIT_SECONDS,), daemon=True).start()
             atexit._run_exitfuncs()  # noqa: SLF001 - os._exit below would skip what user code registered
         except BaseException as error:  # noqa: BLE001
             _warn("an exit function raised %s", _type_name(error))
         _flush()
         os._exit(0)
+
+    def _disown(self) -> None:
+        self._forked = True
+        self.channel.disown()
+
+
+def _leave_fork(error: BaseException | None) -> None:
+    """End a forked child whose copy of the target is over: the call is its parent's to answer."""
+    code: object = 0
+    if isinstance(error, SystemExit):
+        code = error.code
+    elif error is not None:
+        print(_traceback(error), file=sys.stderr, end="")
+        code = 1
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    _flush()
+    os._exit((code or 0) & 0xFF)
+
+
+def _exit_after(seconds: float) -> None:
+    from time import sleep
+
+    sleep(seconds)
+    os._exit(0)
+
+
+def _cancel_task(call: Call) -> None:
+    if call.task is not None:
+        call.task.cancel()
 
 
 def _load_arguments(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -294,7 +340,7 @@ def _load_arguments(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if error.name != "pathlib._local":
             raise
         args, kwargs = _load_from_newer(data)
-    return args, kwargs
+    return tuple(args), dict(kwargs)
 
 
 def _load_from_newer(data: bytes) -> Any:
@@ -315,7 +361,7 @@ def _is_generator_coroutine(value: object) -> bool:
 
 
 def _close_quietly(value: object) -> None:
-    """Closes an unsendable coroutine or generator, at the top or inside a plain container, so it is not reported as forgotten."""
+    """Close a coroutine or generator that is thrown away, also inside a list or the like: it was not forgotten."""
     for item in value if isinstance(value, (list, tuple, set)) else (value,):
         if hasattr(item, "cr_frame") or hasattr(item, "gi_frame"):
             try:
@@ -324,7 +370,7 @@ def _close_quietly(value: object) -> None:
                 pass
 
 
-def _type_name_of(cls: type) -> str:
+def _name_of(cls: type) -> str:
     return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -339,7 +385,7 @@ def _text(error: BaseException) -> str:
         return f"<its text could not be made: {_type_name(failure)}>"
 
 
-def _traceback(error: BaseException) -> str | None:
+def _traceback(error: BaseException) -> str:
     try:
         from traceback import format_exception
 
@@ -359,12 +405,6 @@ def _clean(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _raise_in_thread(thread: int, exception: type[BaseException] | None) -> None:
-    import ctypes
-
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), exception and ctypes.py_object(exception))
-
-
 def _warn(message: str, *args: object) -> None:
     import logging
 
@@ -380,24 +420,24 @@ def _flush() -> None:
 
 
 def _prepare_process() -> None:
-    """No path that depends on where the server was started; output line by line."""
+    """No import path that depends on where the server was started; output line by line."""
     try:
         here = os.getcwd()
     except OSError:  # it was removed: then nothing can be imported from it either
         here = ""
-    sys.path[:] = [entry for entry in sys.path if entry not in ("", ".", here)]
+    sys.path[:] = [entry for entry in sys.path if os.path.isabs(entry) and os.path.realpath(entry) != here]
     sys.setswitchinterval(0.0005)  # a CPU-bound call holds up every other one for this long at a time
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+        if stream is not None:
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
 def main(fd: int) -> None:
-    """Entry point: `fd` is the worker's end of its private pair."""
-    channel = Channel(fd)
+    """Run the worker on its end of the private pair; never returns."""
+    worker = Worker(fd)
     try:
         _prepare_process()
-        worker = Worker(channel)
     except BaseException as error:
-        channel.send_boot_error("", _type_name(error), _clean(_text(error)), _traceback(error), False)
+        worker.channel.send_boot_error("", _type_name(error), _clean(_text(error)), _traceback(error), False)
         raise
     worker.serve()

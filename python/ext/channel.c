@@ -1,19 +1,20 @@
 /*
  * agentix._core.Channel: the worker's end of its private pair of descriptors.
  *
- * Frames are read by whichever thread leads (turns.h); the others wait in C without the interpreter. A frame is turned
- * into Python objects before the next leader may read, so frames are handed out in order. Sending takes a lock of its own;
- * neither is ever waited for with the interpreter held.
+ * Frames are read by whichever thread asks: receive() lets one thread at a time read (the leader), the others wait in
+ * C without the interpreter. Before the next leader may read, a frame is turned into objects, and a call is entered into
+ * the table of calls: so a cancel, whoever reads it, finds the call that came before it. Sending takes a lock of its
+ * own; neither lock is ever waited for with the interpreter held.
  */
-#include "state.h"
-#include "turns.h"
+#include "call.h"
 
-#include "proto/frame.h"
 #include "proto/limits.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -21,8 +22,10 @@ enum { CHANNEL_READ = 64 * 1024 };
 
 typedef struct channel {
         PyObject_HEAD
-        int fd;
-        agx_turns turns;
+        int fd; /* -1 in a forked child */
+        PyObject *calls;
+        PyTypeObject *call_type;
+        pthread_mutex_t reading;
         pthread_mutex_t sending;
         agx_deframer deframer;
         agx_view in; /* read, not yet cut into frames; lies in `bytes` */
@@ -31,7 +34,7 @@ typedef struct channel {
 
 /* ---- receiving ---- */
 
-/* The next payload: 0; 1 at an orderly end; AGX_FRAME_E_TOO_LARGE + 1 and up are failures named in receive(). */
+/* What next_payload() came to; receive() has the words. */
 enum { GOT_PAYLOAD, GOT_END, GOT_TRUNCATED, GOT_TOO_LARGE, GOT_ERRNO };
 
 static int next_payload(channel *self, agx_view *payload)
@@ -59,62 +62,62 @@ static int next_payload(channel *self, agx_view *payload)
         }
 }
 
-static PyObject *text_or_none(agx_view v)
+/* A call that is in the table. */
+static PyObject *enter_call(channel *self, const agx_frame *frame)
 {
-        return v.p ? PyUnicode_DecodeUTF8(v.p, (Py_ssize_t)v.n, "replace") : Py_NewRef(Py_None);
+        PyObject *call = agx_ext_call_new(self->call_type, frame);
+
+        if (call && PyDict_SetItem(self->calls, agx_ext_call_id(call), call))
+                Py_CLEAR(call);
+        return call;
 }
 
-static PyObject *bytes_or_none(agx_view v)
+static PyObject *pair(const char *kind, agx_view name)
 {
-        return v.p ? PyBytes_FromStringAndSize(v.p, (Py_ssize_t)v.n) : Py_NewRef(Py_None);
+        return name.p ? Py_BuildValue("(ss#)", kind, name.p, (Py_ssize_t)name.n) : Py_BuildValue("(sO)", kind, Py_None);
 }
 
-static const char *kind_text(const agx_frame *frame)
+static PyObject *frame_object(channel *self, agx_view payload)
 {
-        switch (frame->kind) {
+        agx_frame frame;
+
+        if (agx_frame_parse(payload, &frame)) {
+                PyErr_SetString(PyExc_ValueError, "a frame from the server is malformed");
+                return NULL;
+        }
+        switch (frame.kind) {
         case AGX_FRAME_CALL:
-                return "call";
+                return enter_call(self, &frame);
         case AGX_FRAME_CANCEL:
-                return "cancel";
+                return pair("cancel", frame.call_id);
         case AGX_FRAME_SHUTDOWN:
-                return "shutdown";
+                return pair("shutdown", AGX_VIEW_NULL);
         default:
-                return "unknown";
+                return pair("unknown", frame.type_text);
         }
 }
 
-/* (kind, call_id or the unknown type's name, callable, arguments, context) */
-static PyObject *frame_tuple(const agx_frame *frame)
+static PyObject *failure(int got)
 {
-        const char *kind = kind_text(frame);
-        agx_view name = kind[0] == 'u' ? frame->type_text : frame->call_id;
-
-        return Py_BuildValue("(sNNNN)", kind, text_or_none(name), text_or_none(frame->callable),
-                             bytes_or_none(frame->arguments), bytes_or_none(frame->context));
+        switch (got) {
+        case GOT_TRUNCATED:
+                PyErr_SetString(PyExc_EOFError, "the server's end closed in the middle of a frame");
+                return NULL;
+        case GOT_TOO_LARGE:
+                return PyErr_Format(PyExc_ValueError, "the server announced a frame above the limit of %u bytes",
+                                    AGX_MAX_MESSAGE);
+        default:
+                return PyErr_SetFromErrno(PyExc_OSError);
+        }
 }
 
-/* The frame must be turned into objects before the lead is passed on: its bytes lie in the channel. */
-static PyObject *payload_tuple(channel *self, agx_view payload)
-{
-        PyObject *tuple = NULL;
-        agx_frame frame;
-
-        if (agx_frame_parse(payload, &frame))
-                PyErr_SetString(PyExc_ValueError, "a frame is not a well-formed msgpack map");
-        else
-                tuple = frame_tuple(&frame);
-        if (tuple && frame.kind == AGX_FRAME_CALL)
-                agx_turns_begin(&self->turns, frame.callable);
-        else
-                agx_turns_leave(&self->turns);
-        return tuple;
-}
-
-PyDoc_STRVAR(receive_doc,
-             "receive() -> tuple | None\n--\n\n"
-             "The next frame from the server as (kind, call_id, callable, arguments, context); None at its end.\n\n"
-             "Blocks without the interpreter lock. Raises EOFError inside a frame, ValueError for a malformed or\n"
-             "oversized one, OSError otherwise.");
+PyDoc_STRVAR(
+        receive_doc,
+        "receive() -> Call | tuple[str, str | None] | None\n--\n\n"
+        "The next frame from the server: a call, which is in the table of calls by then; or (kind, name), where\n"
+        "kind is cancel (name: the call's id), shutdown or unknown (name: the type it has); or None at the end.\n\n"
+        "Blocks without the interpreter lock. Raises EOFError inside a frame, ValueError for a malformed or\n"
+        "oversized one, OSError otherwise; nothing can be received after that.");
 
 static PyObject *channel_receive(channel *self, PyObject *unused)
 {
@@ -124,68 +127,59 @@ static PyObject *channel_receive(channel *self, PyObject *unused)
 
         (void)unused;
         Py_BEGIN_ALLOW_THREADS;
-        agx_turns_take(&self->turns);
+        pthread_mutex_lock(&self->reading);
         got = next_payload(self, &payload);
         Py_END_ALLOW_THREADS;
-        switch (got) {
-        case GOT_PAYLOAD:
-                return payload_tuple(self, payload);
-        case GOT_END:
-                frame = Py_NewRef(Py_None);
-                break;
-        case GOT_TRUNCATED:
-                PyErr_SetString(PyExc_EOFError, "the server's end closed in the middle of a frame");
-                frame = NULL;
-                break;
-        case GOT_TOO_LARGE:
-                PyErr_Format(PyExc_ValueError, "the server announced a frame above the limit of %u bytes",
-                             AGX_MAX_MESSAGE);
-                frame = NULL;
-                break;
-        default:
-                frame = PyErr_SetFromErrno(PyExc_OSError);
-                break;
-        }
-        agx_turns_leave(&self->turns);
+        if (got == GOT_PAYLOAD)
+                frame = frame_object(self, payload);
+        else
+                frame = got == GOT_END ? Py_NewRef(Py_None) : failure(got);
+        pthread_mutex_unlock(&self->reading);
         return frame;
 }
 
 /* ---- sending ---- */
 
-static int write_all(int fd, agx_view v)
+/* A user's handler for SIGPIPE is none of our business, hence MSG_NOSIGNAL. */
+static int send_all(int fd, struct iovec *parts, size_t count)
 {
-        while (v.n) {
-                ssize_t n = write(fd, v.p, v.n);
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
+
+        while (message.msg_iovlen) {
+                ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
 
                 if (n < 0 && errno != EINTR)
                         return -errno;
-                if (n > 0)
-                        v = agx_view_from(v, (size_t)n);
+                while (n >= 0 && message.msg_iovlen && (size_t)n >= message.msg_iov->iov_len) {
+                        n -= (ssize_t)message.msg_iov->iov_len;
+                        ++message.msg_iov;
+                        --message.msg_iovlen;
+                }
+                if (n > 0) {
+                        message.msg_iov->iov_base = (char *)message.msg_iov->iov_base + n;
+                        message.msg_iov->iov_len -= (size_t)n;
+                }
         }
         return 0;
 }
 
-/* Writes a frame: its head from a buffer, its value, if it has one, from where it lies. */
+/* Sends a frame: its head from a buffer, its value, if it has one, from where it lies. */
 static PyObject *send_frame(channel *self, const agx_frame *frame)
 {
         _cleanup_(agx_buf_deinitp) agx_buf head = AGX_BUF_NULL(SIZE_MAX);
-        agx_view value = frame->value.p ? frame->value : AGX_VIEW("");
+        struct iovec parts[2];
         int r = agx_frame_put_head(&head, frame);
 
-        if (r == AGX_FRAME_E_TOO_LARGE) {
-                PyErr_Format(PyExc_OverflowError, "%zu bytes do not fit into a frame of at most %u", value.n,
-                             AGX_MAX_MESSAGE);
-                return NULL;
-        }
+        if (r == AGX_FRAME_E_TOO_LARGE)
+                return PyErr_Format(PyExc_OverflowError, "%zu bytes do not fit into a frame of at most %u",
+                                    frame->value.n, AGX_MAX_MESSAGE);
         if (r)
                 return PyErr_NoMemory();
-        if (value.n && value.n <= 16 * 1024 && !agx_buf_append_view(&head, value))
-                value = AGX_VIEW("");
+        parts[0] = (struct iovec){head.data + head.head, head.len};
+        parts[1] = (struct iovec){(char *)(uintptr_t)frame->value.p, frame->value.n};
         Py_BEGIN_ALLOW_THREADS;
         pthread_mutex_lock(&self->sending);
-        r = write_all(self->fd, agx_buf_view(&head));
-        if (!r)
-                r = write_all(self->fd, value);
+        r = send_all(self->fd, parts, frame->value.n ? 2 : 1);
         pthread_mutex_unlock(&self->sending);
         Py_END_ALLOW_THREADS;
         if (r) {
@@ -195,7 +189,7 @@ static PyObject *send_frame(channel *self, const agx_frame *frame)
         Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(send_ready_doc, "send_ready()\n--\n\nTells the server that the boot is over.");
+PyDoc_STRVAR(send_ready_doc, "send_ready()\n--\n\nTell the server that the boot is over.");
 
 static PyObject *channel_send_ready(channel *self, PyObject *unused)
 {
@@ -205,7 +199,7 @@ static PyObject *channel_send_ready(channel *self, PyObject *unused)
 
 PyDoc_STRVAR(send_result_doc,
              "send_result(call_id: str, value: bytes)\n--\n\n"
-             "Ends a call with the pickle of its value. Raises OverflowError if that does not fit a frame.");
+             "End a call with the pickle of its value. Raises OverflowError if that does not fit a frame.");
 
 static PyObject *channel_send_result(channel *self, PyObject *args)
 {
@@ -246,7 +240,7 @@ static PyObject *send_fault(channel *self, agx_frame_kind kind, PyObject *args, 
 
 PyDoc_STRVAR(send_error_doc,
              "send_error(call_id: str, type: str, message: str, traceback: str | None, cancelled: bool)\n--\n\n"
-             "Ends a call with an error; texts are cut to their bounds.");
+             "End a call with an error; texts are cut to their bounds.");
 
 static PyObject *channel_send_error(channel *self, PyObject *args)
 {
@@ -255,7 +249,7 @@ static PyObject *channel_send_error(channel *self, PyObject *args)
 
 PyDoc_STRVAR(send_boot_error_doc,
              "send_boot_error(call_id: str, type: str, message: str, traceback: str | None, cancelled: bool)\n--\n\n"
-             "Tells the server that the boot failed; the call id and the flag are not used.");
+             "Tell the server that the boot failed; the call id and the flag are not used.");
 
 static PyObject *channel_send_boot_error(channel *self, PyObject *args)
 {
@@ -264,43 +258,94 @@ static PyObject *channel_send_boot_error(channel *self, PyObject *args)
 
 /* ---- life ---- */
 
+PyDoc_STRVAR(disown_doc,
+             "disown()\n--\n\n"
+             "For a forked child: close its copy of the descriptor, so that the server hears only its worker.");
+
+static PyObject *channel_disown(channel *self, PyObject *unused)
+{
+        (void)unused;
+        if (self->fd >= 0)
+                close(self->fd);
+        self->fd = -1;
+        Py_RETURN_NONE;
+}
+
+static bool is_socket(int fd)
+{
+        struct stat info;
+
+        return fd > 2 && !fstat(fd, &info) && S_ISSOCK(info.st_mode);
+}
+
+static int channel_init(channel *self, PyTypeObject *type, int fd, PyObject *calls)
+{
+        PyObject *module = PyType_GetModule(type);
+
+        self->fd = -1;
+        self->calls = Py_NewRef(calls);
+        pthread_mutex_init(&self->reading, NULL);
+        pthread_mutex_init(&self->sending, NULL);
+        agx_deframer_init(&self->deframer, AGX_MAX_MESSAGE);
+        self->call_type = module ? (PyTypeObject *)PyObject_GetAttrString(module, "Call") : NULL;
+        if (!self->call_type)
+                return -1;
+        self->bytes = malloc(CHANNEL_READ);
+        if (!self->bytes) {
+                PyErr_NoMemory();
+                return -1;
+        }
+        if (!is_socket(fd) || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) {
+                PyErr_Format(PyExc_ValueError, "%d is not a socket above 2", fd);
+                return -1;
+        }
+        self->fd = fd;
+        return 0;
+}
+
 static PyObject *channel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-        static char *names[] = {"fd", NULL};
+        static char *names[] = {"fd", "calls", NULL};
+        PyObject *calls;
         channel *self;
         int fd;
 
-        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "i:Channel", names, &fd))
+        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO!:Channel", names, &fd, &PyDict_Type, &calls))
                 return NULL;
-        if (fd <= 2 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) {
-                PyErr_Format(PyExc_ValueError, "%d is not an open descriptor above 2", fd);
-                return NULL;
-        }
         self = (channel *)PyType_GenericAlloc(type, 0);
-        if (!self)
-                return NULL;
-        self->fd = fd;
-        agx_turns_init(&self->turns);
-        pthread_mutex_init(&self->sending, NULL);
-        agx_deframer_init(&self->deframer, AGX_MAX_MESSAGE);
-        self->bytes = malloc(CHANNEL_READ);
-        if (!self->bytes) {
-                Py_DECREF(self);
-                return PyErr_NoMemory();
-        }
+        if (self && channel_init(self, type, fd, calls))
+                Py_CLEAR(self);
         return (PyObject *)self;
+}
+
+static int channel_traverse(channel *self, visitproc visit, void *arg)
+{
+        Py_VISIT(Py_TYPE((PyObject *)self));
+        Py_VISIT(self->calls);
+        Py_VISIT(self->call_type);
+        return 0;
+}
+
+static int channel_clear(channel *self)
+{
+        Py_CLEAR(self->calls);
+        Py_CLEAR(self->call_type);
+        return 0;
 }
 
 static void channel_dealloc(channel *self)
 {
         PyTypeObject *type = Py_TYPE((PyObject *)self);
 
+        PyObject_GC_UnTrack(self);
+        channel_clear(self);
         agx_deframer_deinit(&self->deframer);
         free(self->bytes);
-        agx_turns_deinit(&self->turns);
+        pthread_mutex_destroy(&self->reading);
         pthread_mutex_destroy(&self->sending);
-        close(self->fd);
-        PyObject_Free(self);
+        if (self->fd >= 0)
+                close(self->fd);
+        PyObject_GC_Del(self);
         Py_DECREF(type);
 }
 
@@ -310,16 +355,19 @@ static PyMethodDef channel_methods[] = {
         {"send_result", (PyCFunction)(void (*)(void))channel_send_result, METH_VARARGS, send_result_doc},
         {"send_error", (PyCFunction)(void (*)(void))channel_send_error, METH_VARARGS, send_error_doc},
         {"send_boot_error", (PyCFunction)(void (*)(void))channel_send_boot_error, METH_VARARGS, send_boot_error_doc},
+        {"disown", (PyCFunction)(void (*)(void))channel_disown, METH_NOARGS, disown_doc},
         {NULL, NULL, 0, NULL},
 };
 
-PyDoc_STRVAR(
-        channel_doc,
-        "Channel(fd: int)\n--\n\nThe worker's end of its private descriptor, which it takes over and closes on exec.");
+PyDoc_STRVAR(channel_doc, "Channel(fd: int, calls: dict)\n--\n\n"
+                          "The worker's end of its private pair of sockets, which it takes over and closes on exec.\n\n"
+                          "`calls` gets every call that is received, by its id.");
 
 static PyType_Slot channel_slots[] = {
         {Py_tp_new, (void *)channel_new},
         {Py_tp_dealloc, (void *)channel_dealloc},
+        {Py_tp_traverse, (void *)channel_traverse},
+        {Py_tp_clear, (void *)channel_clear},
         {Py_tp_methods, channel_methods},
         {Py_tp_doc, (void *)channel_doc},
         {0, NULL},
@@ -328,7 +376,7 @@ static PyType_Slot channel_slots[] = {
 static PyType_Spec channel_spec = {
         .name = "agentix._core.Channel",
         .basicsize = sizeof(channel),
-        .flags = Py_TPFLAGS_DEFAULT,
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
         .slots = channel_slots,
 };
 

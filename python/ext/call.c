@@ -1,0 +1,177 @@
+/*
+ * agentix._core.Call: one call in the worker, between its frame and its answer.
+ *
+ * What makes it more than a record is how it is cancelled. A sync target is interrupted by an exception that another
+ * thread sets for its thread, and such an exception may strike at any bytecode. So a target is armed and disarmed
+ * here, in C, where no bytecode lies between the target's and the (dis)arming: the exception can strike the target and
+ * nothing else, neither the worker's own code nor the next call of that thread. All of it happens with the interpreter
+ * held, which is the lock.
+ */
+#include "call.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+typedef struct call {
+        PyObject_HEAD
+        PyObject *id;
+        PyObject *target;
+        PyObject *arguments; /* given back by who has decoded them */
+        PyObject *context;
+        PyObject *task;       /* the worker's own: what runs an async target */
+        PyObject *cancelled;  /* NULL, or the exception class */
+        unsigned long thread; /* where its sync target runs; 0: nowhere */
+} call;
+
+static PyObject *text_or_none(agx_view v)
+{
+        return v.p ? PyUnicode_DecodeUTF8(v.p, (Py_ssize_t)v.n, "replace") : Py_NewRef(Py_None);
+}
+
+static PyObject *bytes_or_none(agx_view v)
+{
+        return v.p ? PyBytes_FromStringAndSize(v.p, (Py_ssize_t)v.n) : Py_NewRef(Py_None);
+}
+
+PyObject *agx_ext_call_new(PyTypeObject *type, const agx_frame *frame)
+{
+        call *self = (call *)PyType_GenericAlloc(type, 0);
+
+        if (!self)
+                return NULL;
+        self->id = text_or_none(frame->call_id);
+        self->target = text_or_none(frame->callable);
+        self->arguments = bytes_or_none(frame->arguments);
+        self->context = bytes_or_none(frame->context);
+        self->task = Py_NewRef(Py_None);
+        if (!self->id || !self->target || !self->arguments || !self->context)
+                Py_CLEAR(self);
+        return (PyObject *)self;
+}
+
+PyObject *agx_ext_call_id(PyObject *object)
+{
+        return ((call *)object)->id;
+}
+
+PyDoc_STRVAR(run_doc, "run(function, args: tuple, kwargs: dict) -> object\n--\n\n"
+                      "Call it in this thread; until it returns, and no longer, cancel() can interrupt it.\n\n"
+                      "Raises the exception of cancel() at once if that came first.");
+
+static PyObject *call_run(call *self, PyObject *args)
+{
+        PyObject *function, *positional, *keywords, *value;
+
+        if (!PyArg_ParseTuple(args, "OO!O!:run", &function, &PyTuple_Type, &positional, &PyDict_Type, &keywords))
+                return NULL;
+        if (self->cancelled) {
+                PyErr_SetNone(self->cancelled);
+                return NULL;
+        }
+        self->thread = PyThread_get_thread_ident();
+        value = PyObject_Call(function, positional, keywords);
+        if (self->cancelled) /* takes back an exception that was set but has not struck yet */
+                PyThreadState_SetAsyncExc(self->thread, NULL);
+        self->thread = 0;
+        return value;
+}
+
+PyDoc_STRVAR(cancel_doc,
+             "cancel(exception: type[BaseException]) -> bool\n--\n\n"
+             "Mark the call as cancelled and raise `exception` in its target, if run() runs it just now.\n\n"
+             "False if the call was cancelled before.");
+
+static PyObject *call_cancel(call *self, PyObject *exception)
+{
+        if (self->cancelled)
+                Py_RETURN_FALSE;
+        self->cancelled = Py_NewRef(exception);
+        if (self->thread)
+                PyThreadState_SetAsyncExc(self->thread, exception);
+        Py_RETURN_TRUE;
+}
+
+static PyObject *call_get_cancelled(call *self, void *unused)
+{
+        (void)unused;
+        return PyBool_FromLong(self->cancelled != NULL);
+}
+
+static int call_traverse(call *self, visitproc visit, void *arg)
+{
+        Py_VISIT(Py_TYPE((PyObject *)self));
+        Py_VISIT(self->task);
+        Py_VISIT(self->cancelled);
+        return 0;
+}
+
+static int call_clear(call *self)
+{
+        Py_CLEAR(self->id);
+        Py_CLEAR(self->target);
+        Py_CLEAR(self->arguments);
+        Py_CLEAR(self->context);
+        Py_CLEAR(self->task);
+        Py_CLEAR(self->cancelled);
+        return 0;
+}
+
+static void call_dealloc(call *self)
+{
+        PyTypeObject *type = Py_TYPE((PyObject *)self);
+
+        PyObject_GC_UnTrack(self);
+        call_clear(self);
+        PyObject_GC_Del(self);
+        Py_DECREF(type);
+}
+
+static PyMemberDef call_members[] = {
+        {"id", T_OBJECT, offsetof(call, id), READONLY, "str"},
+        {"target", T_OBJECT, offsetof(call, target), READONLY, "str: module::qualname"},
+        {"arguments", T_OBJECT, offsetof(call, arguments), 0, "bytes, or None once they are decoded"},
+        {"context", T_OBJECT, offsetof(call, context), READONLY, "bytes | None"},
+        {"task", T_OBJECT, offsetof(call, task), 0, "the asyncio task of an async target, or None"},
+        {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef call_getters[] = {
+        {"cancelled", (getter)(void (*)(void))call_get_cancelled, NULL, "bool", NULL},
+        {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef call_methods[] = {
+        {"run", (PyCFunction)(void (*)(void))call_run, METH_VARARGS, run_doc},
+        {"cancel", (PyCFunction)(void (*)(void))call_cancel, METH_O, cancel_doc},
+        {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot call_slots[] = {
+        {Py_tp_dealloc, (void *)call_dealloc},
+        {Py_tp_traverse, (void *)call_traverse},
+        {Py_tp_clear, (void *)call_clear},
+        {Py_tp_members, call_members},
+        {Py_tp_getset, call_getters},
+        {Py_tp_methods, call_methods},
+        {Py_tp_doc, (void *)"One call in the worker, between its frame and its answer."},
+        {0, NULL},
+};
+
+static PyType_Spec call_spec = {
+        .name = "agentix._core.Call",
+        .basicsize = sizeof(call),
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+        .slots = call_slots,
+};
+
+int agx_ext_add_call(PyObject *module)
+{
+        PyObject *type = PyType_FromModuleAndSpec(module, &call_spec, NULL);
+        int r;
+
+        if (!type)
+                return -1;
+        r = PyModule_AddObjectRef(module, "Call", type);
+        Py_DECREF(type);
+        return r;
+}
