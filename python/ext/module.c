@@ -15,7 +15,9 @@ static const add_part_fn parts[] = {
         agx_ext_add_basics,
         agx_ext_add_call,
         agx_ext_add_channel,
+        agx_ext_add_client,
         agx_ext_add_provider,
+        agx_ext_add_unpickle,
 };
 
 agx_ext_state *agx_ext_state_of(PyObject *module)

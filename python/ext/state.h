@@ -24,6 +24,8 @@ agx_ext_state *agx_ext_state_of(PyObject *module);
 int agx_ext_add_basics(PyObject *module);
 int agx_ext_add_call(PyObject *module);
 int agx_ext_add_channel(PyObject *module);
+int agx_ext_add_client(PyObject *module);
 int agx_ext_add_provider(PyObject *module);
+int agx_ext_add_unpickle(PyObject *module);
 
 #endif
