@@ -167,7 +167,7 @@ static int on_mark(agx_unpickler *u)
 /* POP also removes a mark that lies on top. */
 static int on_pop(agx_unpickler *u)
 {
-        size_t from;
+        size_t from = 0;
         if (u->n_marks && u->n == u->fence)
                 return agx_unpickle_unmark(u, &from);
         if (agx_unpickle_need(u, 1) < 0)
@@ -178,7 +178,7 @@ static int on_pop(agx_unpickler *u)
 
 static int on_pop_mark(agx_unpickler *u)
 {
-        size_t from;
+        size_t from = 0;
         if (agx_unpickle_unmark(u, &from) < 0)
                 return -1;
         agx_unpickle_cut(u, from);
@@ -251,7 +251,7 @@ static int make_tuple(agx_unpickler *u, size_t from)
 
 static int on_tuple(agx_unpickler *u)
 {
-        size_t from;
+        size_t from = 0;
         return agx_unpickle_unmark(u, &from) < 0 ? -1 : make_tuple(u, from);
 }
 
@@ -324,7 +324,7 @@ static int fill(agx_unpickler *u, size_t from, filling how)
 /* The object to be filled lies right below the mark. */
 static int fill_marked(agx_unpickler *u, filling how)
 {
-        size_t from;
+        size_t from = 0;
         if (agx_unpickle_unmark(u, &from) < 0)
                 return -1;
         if (from <= u->fence)
@@ -390,7 +390,7 @@ static PyObject *collect_frozenset(agx_unpickler *u, size_t from)
 /* Everything above the last mark becomes one container. Only tuples carry their nesting on. */
 static int make_marked(agx_unpickler *u, collect_fn collect)
 {
-        size_t from;
+        size_t from = 0;
         if (agx_unpickle_unmark(u, &from) < 0 || agx_unpickle_values(u, from) < 0 ||
             agx_unpickle_charge(u, SIZE_SET + SIZE_ENTRY * (uint64_t)(u->n - from)) < 0)
                 return -1;

@@ -114,8 +114,19 @@ struct agx_unpickler {
 void agx_unpickle_init(agx_unpickler *u, const void *data, size_t len, PyObject *extra);
 void agx_unpickle_deinit(agx_unpickler *u);
 
+/* The rare cases of agx_unpickle_push(). */
+int agx_unpickle_push_slow(agx_unpickler *u, PyObject *object, size_t nest);
+
 /* Steals @object, also when it fails; NULL is an error already set. */
-int agx_unpickle_push(agx_unpickler *u, PyObject *object, size_t nest);
+static inline int agx_unpickle_push(agx_unpickler *u, PyObject *object, size_t nest)
+{
+        if (!object || u->n == u->stack_size || nest > AGX_VALUE_NESTING)
+                return agx_unpickle_push_slow(u, object, nest);
+        u->stack[u->n] = object;
+        u->nest[u->n++] = (uint16_t)nest;
+        return 0;
+}
+
 /* Fails unless @n entries lie above the last mark. */
 int agx_unpickle_need(agx_unpickler *u, size_t n);
 /* Drops everything from stack[from] on. */

@@ -65,21 +65,17 @@ static int grow_stack(agx_unpickler *u)
         return 0;
 }
 
-int agx_unpickle_push(agx_unpickler *u, PyObject *object, size_t nest)
+int agx_unpickle_push_slow(agx_unpickler *u, PyObject *object, size_t nest)
 {
         if (!object)
                 return -1;
-        if (nest > AGX_VALUE_NESTING) {
-                Py_DECREF(object);
-                return agx_unpickle_fail_budget(u, "tuples are nested too deep");
-        }
-        if (u->n == u->stack_size && grow_stack(u) < 0) {
-                Py_DECREF(object);
-                return -1;
-        }
-        u->stack[u->n] = object;
-        u->nest[u->n++] = (uint16_t)nest;
-        return 0;
+        int r = nest > AGX_VALUE_NESTING ? agx_unpickle_fail_budget(u, "tuples are nested too deep") : 0;
+        if (r == 0 && u->n == u->stack_size)
+                r = grow_stack(u);
+        if (r == 0)
+                return agx_unpickle_push(u, object, nest);
+        Py_DECREF(object);
+        return r;
 }
 
 int agx_unpickle_need(agx_unpickler *u, size_t n)

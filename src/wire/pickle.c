@@ -135,7 +135,7 @@ enum {
 
 /* --- bytes ------------------------------------------------------------------------------------------------------ */
 
-static int take(agx_pickle *p, uint64_t n, const uint8_t **out)
+static inline int take(agx_pickle *p, uint64_t n, const uint8_t **out)
 {
         if (n > p->end - p->pos)
                 return AGX_PICKLE_E_TRUNCATED;
@@ -164,7 +164,7 @@ static uint64_t little_endian(const uint8_t *b, size_t n)
         return v;
 }
 
-static int take_number(agx_pickle *p, size_t width, uint64_t *out)
+static inline int take_number(agx_pickle *p, size_t width, uint64_t *out)
 {
         const uint8_t *b;
         int r = take(p, width, &b);
@@ -430,34 +430,43 @@ void agx_pickle_init(agx_pickle *p, const void *data, size_t len, agx_pickle_lim
         *p = (agx_pickle){.data = data, .len = len, .end = len, .limits = limits};
 }
 
+/* Keeps the error, and leaves nothing to read, so that at_end() will find it. */
 static int fail(agx_pickle *p, size_t pos, int err)
 {
         p->err = err;
         p->err_pos = pos;
+        p->end = p->pos;
         return err;
+}
+
+/* Nothing is left before the end: an error, the end of a frame, or of everything. */
+static int at_end(agx_pickle *p)
+{
+        if (p->err)
+                return p->err;
+        if (p->stopped)
+                return fail(p, p->pos, AGX_PICKLE_E_STOPPED);
+        p->end = p->len;
+        p->framed = false;
+        return p->pos == p->end ? fail(p, p->pos, AGX_PICKLE_E_TRUNCATED) : 0;
 }
 
 int agx_pickle_next(agx_pickle *p, agx_pickle_op *op)
 {
         do {
+                int r = 0;
                 op->pos = p->pos;
-                if (p->err)
-                        return p->err;
-                if (p->stopped)
-                        return fail(p, p->pos, AGX_PICKLE_E_STOPPED);
-                if (p->pos == p->end) {
-                        p->end = p->len;
-                        p->framed = false;
-                }
                 if (p->pos == p->end)
-                        return fail(p, p->pos, AGX_PICKLE_E_TRUNCATED);
-                const uint8_t code = p->data[p->pos++];
-                const opcode *o = &OPCODES[code];
-                op->code = code;
+                        r = at_end(p);
+                if (r)
+                        return r;
+                op->code = p->data[p->pos++];
+                const opcode *o = &OPCODES[op->code];
                 op->kind = (agx_pickle_kind)o->kind;
                 if (o->kind == AGX_PICKLE_UNKNOWN)
                         return fail(p, op->pos, AGX_PICKLE_E_OPCODE);
-                int r = read_argument(p, op, (form)o->form);
+                if (o->form != FORM_NONE)
+                        r = read_argument(p, op, (form)o->form);
                 if (r)
                         return fail(p, op->pos, r);
         } while (op->kind == AGX_PICKLE_FRAME);
