@@ -428,7 +428,7 @@ static void compare_one(void)
 static void test_agrees_with_msgpack_c(void **state)
 {
         (void)state;
-        for (int i = 0; i < 1500; ++i)
+        for (int i = 0; i < 600; ++i)
                 compare_one();
 }
 
