@@ -7,10 +7,16 @@
  * AGX_HTTP1_MORE says that the input is used up. After a request's AGX_HTTP1_END nothing more is taken until the next
  * call, so pipelined requests wait in `*in`. "More" is not an error. Any error is final for the connection.
  *
- * Refused although llhttp or its elders let it pass: two framings or two lengths, a repeated Transfer-Encoding, any coding but
- * "chunked" alone, bare CR, obs-fold, space before the colon, and whatever exceeds the bounds in agx_http1_bounds.
+ * Refused although llhttp or its elders let it pass: two framings or two lengths, a repeated Transfer-Encoding, any coding
+ * but "chunked" alone, bare CR or LF, obs-fold, space before the colon, more than one space in a request line, an HTTP/1.1
+ * request without exactly one well-formed Host, versions other than 1.0 and 1.1, and whatever exceeds agx_http1_bounds.
+ * Empty lines before a request are passed over. After a message that is not kept alive any further byte is an error: who
+ * gets END of such a message should stop reading. Trailers are checked and dropped.
  *
- * Lifetimes: views in a head live until the next message begins; a body view lives as long as the input it lies in.
+ * The events and the verdict depend on the bytes alone, never on how they were cut.
+ *
+ * Lifetimes: views in a head live until the next message begins; a body view lies in the input and lives as long. Memory
+ * follows the bytes of the head, is kept from message to message, and is nothing for a body.
  */
 #include "base/buf.h"
 
@@ -20,7 +26,7 @@ typedef enum agx_http1_role {
 } agx_http1_role; /* reads requests / reads responses */
 
 typedef struct agx_http1_bounds {
-        size_t head_max;       /* bytes of start line and header fields */
+        size_t head_max;       /* bytes of start line and header fields, empty lines around them included */
         size_t headers_max;    /* header fields */
         size_t chunk_line_max; /* bytes of a chunk-size line */
         size_t trailer_max;    /* bytes of a trailer section */
@@ -28,8 +34,8 @@ typedef struct agx_http1_bounds {
 } agx_http1_bounds;
 
 typedef struct agx_http1_field {
-        agx_view name; /* as sent; compare with agx_view_ieq */
-        agx_view value;
+        agx_view name;  /* as sent; compare with agx_view_ieq */
+        agx_view value; /* without the blanks around it */
 } agx_http1_field;
 
 typedef struct agx_http1_head {
@@ -37,7 +43,7 @@ typedef struct agx_http1_head {
         agx_view target; /* requests */
         unsigned status; /* responses */
         bool http11;     /* false: HTTP/1.0 */
-        bool keep_alive; /* what the message says of the connection */
+        bool keep_alive; /* whether another message may follow on the connection */
         bool chunked;
         bool has_length;
         uint64_t length;
@@ -62,7 +68,7 @@ typedef struct agx_http1_event {
 
 /* What agx_http1_next() returns besides 0 and -ENOMEM; each maps to a status a server answers before closing. */
 enum {
-        AGX_HTTP1_E_BAD = 1,   /* 400 */
+        AGX_HTTP1_E_BAD = 1,   /* 400; also a chunk line or trailer beyond its bound */
         AGX_HTTP1_E_HEAD_SIZE, /* 431 */
         AGX_HTTP1_E_BODY_SIZE, /* 413: announced or actual; known before any byte of it is stored */
         AGX_HTTP1_E_VERSION    /* 505 */
