@@ -86,7 +86,8 @@ void agx_httpconn_sent(agx_httpconn *c, size_t n)
 
         c->written = c->written || n;
         agx_buf_consume(&c->out, first);
-        c->tail = agx_view_from(c->tail, n - first);
+        if (n > first)
+                c->tail = agx_view_from(c->tail, n - first);
 }
 
 bool agx_httpconn_flushed(const agx_httpconn *c)

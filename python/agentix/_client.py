@@ -1,0 +1,343 @@
+"""`RuntimeClient`: calls into a runtime whose URL is known.
+
+The session itself (call ids, connections, retries, deadlines) is C: `agentix._core.ClientCore`, over
+`src/client/session.h`. Here are the public class, the mapping of outcomes to exceptions, and what only Python can do:
+resolving names, TLS, pickling.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from dataclasses import dataclass
+from pickle import dumps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from . import _address
+from ._callable import RemoteCallable
+from ._core import ClientCore
+from ._failures import (
+    CallTimeout,
+    RemoteCallError,
+    RemoteError,
+    RestrictedUnpickleError,
+    RuntimeUnreachable,
+    failure_from,
+)
+from ._result import Failed, Ok, Result
+from .provider import _checks
+from .runtime.shared.safepickle import restricted_loads
+
+if TYPE_CHECKING:
+    import ssl as _ssl
+
+__all__ = ["HealthResponse", "RemoteCall", "RuntimeClient"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+_PICKLE_PROTOCOL = 5
+# Bytes: larger values are decoded in a thread, so that the event loop goes on.
+_DECODE_HERE_MAX = 1 << 20
+_LOOKUP_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class HealthResponse:
+    """What `GET /health` says: "ok", the version of Agentix, and a name that changes with every start of the server."""
+
+    status: str
+    version: str
+    instance: str | None = None
+
+
+class RemoteCall(Coroutine[Any, Any, R_co]):
+    """A remote call that has not begun: await it once, or give it to `asyncio.create_task`, `gather`, `wait_for`."""
+
+    __slots__ = ("_coroutine",)
+
+    def __init__(self, coroutine: Coroutine[Any, Any, R_co]) -> None:
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, Any, R_co]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any, /) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, typ: Any, val: Any = None, tb: TracebackType | None = None, /) -> Any:
+        if val is None and tb is None:
+            return self._coroutine.throw(typ)
+        if not isinstance(val, BaseException):
+            val = typ() if val is None else typ(val)
+        return self._coroutine.throw(val.with_traceback(tb))
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __repr__(self) -> str:
+        return f"<RemoteCall of {self._coroutine!r}>"
+
+
+class RuntimeClient:
+    """Calls functions in the sandbox whose runtime listens at `base_url`.
+
+    `base_url` is `http://host:port`, `https://host:port` or `http+unix://%2Fpath%2Fto%2Fsocket`. The connection is made
+    by the first call, or by `async with`. All times are in seconds:
+
+    - `timeout` bounds each HTTP request, not a call: a longer call is asked for again until its result is there.
+    - `call_deadline` bounds each call once there is a connection, the start of the worker included; None: no bound.
+    - `http_sync_ms` (milliseconds) is how long a call may take to be answered inline; None: never inline.
+    - `cancel_grace` is how long a cancelled target may take to end before its worker is retired.
+    - `reconnection` says whether lost connections are made anew (they are), `reconnection_attempts` how often in a row
+      (0: without end), `reconnection_delay` how long after the first failure, growing up to `reconnection_delay_max`,
+      each varied by the fraction `randomization_factor`.
+
+    `token` is the sandbox's, by default what the file named by AGENTIX_CLIENT_TOKEN_FILE holds; it is sent only to a
+    server that has proved to know it, or over https. `headers` go with every request. `ssl` is for https only.
+
+    A client belongs to the event loop that uses it; once that has ended, the next one may. Raises ValueError or
+    TypeError for arguments that cannot be.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        timeout: float = 300,
+        *,
+        http_sync_ms: int | None = 1000,
+        call_deadline: float | None = None,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        ssl: "_ssl.SSLContext | None" = None,
+        cancel_grace: float = 5.0,
+        reconnection: bool | None = None,
+        reconnection_attempts: int | None = None,
+        reconnection_delay: float | None = None,
+        reconnection_delay_max: float | None = None,
+        randomization_factor: float | None = None,
+    ) -> None:
+        _checks.timing(call_deadline, timeout, http_sync_ms)
+        _address.not_negative("cancel_grace", cancel_grace)
+        address = _address.parse(base_url)
+        if ssl is not None and not address.secure:
+            raise ValueError("ssl is for https:// URLs only")
+        knobs = _address.reconnection(
+            reconnection, reconnection_attempts, reconnection_delay, reconnection_delay_max, randomization_factor
+        )
+        self._base_url = address.shown
+        self._call_deadline = call_deadline
+        self._http_sync_ms = http_sync_ms  # this and cancel_grace are for the Socket.IO road
+        self._cancel_grace = cancel_grace
+        self._closed = False
+        self._shell = _Shell(address, call_deadline, ssl)
+        self._core = self._shell.core = ClientCore(
+            self._shell,
+            unix_path=address.unix_path,
+            host=address.host,
+            port=address.port,
+            authority=address.authority,
+            prefix=address.prefix,
+            headers=_address.header_lines(headers),
+            token=_address.token(token),
+            secure=address.secure,
+            timeout=float(timeout),
+            **knobs,
+        )
+
+    def __repr__(self) -> str:
+        return f"<RuntimeClient of {self._base_url}{', closed' if self._closed else ''}>"
+
+    def remote(
+        self, fn: Callable[P, Awaitable[R]] | Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> RemoteCall[R]:
+        """Call `fn(*args, **kwargs)` in the sandbox, which begins when the result is awaited; gives what `fn` returns.
+
+        Raises at once TypeError if `fn` is not an importable function, and the plain pickling error if an argument
+        cannot be pickled. Awaiting raises `RemoteCallError` if `fn` failed, `CallTimeout`, `RuntimeUnreachable`, or
+        `RestrictedUnpickleError` if the value is of a kind that is not taken from a sandbox.
+        """
+        name = RemoteCallable._resolve(fn)  # pyright: ignore[reportPrivateUsage]
+        return RemoteCall(_perform(self, name, dumps((args, kwargs), _PICKLE_PROTOCOL)))
+
+    async def try_remote(
+        self, fn: Callable[P, Awaitable[R]] | Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Result[R]:
+        """Do as `remote`, but return `Ok(value)` or `Failed(error)`; bad targets, arguments and cancellation raise."""
+        call: RemoteCall[R] = self.remote(fn, *args, **kwargs)
+        try:
+            return Ok(await call)
+        except (RemoteCallError, CallTimeout, RuntimeUnreachable, RestrictedUnpickleError) as exc:
+            return Failed(exc)
+
+    async def health(self) -> HealthResponse:
+        """Ask the runtime how it is. Raises `RuntimeUnreachable` if it does not answer."""
+        self._must_be_open()
+        return HealthResponse(*await self._core.health())
+
+    async def close(self) -> None:
+        """Close all connections; calls in flight fail with `RuntimeUnreachable`. A second call does nothing."""
+        self._closed = True
+        self._core.close("the client was closed")
+        await self._shell.settle()
+
+    async def __aenter__(self) -> "RuntimeClient":
+        self._closed = False
+        await self._core.connect()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def _must_be_open(self) -> None:
+        if self._closed:
+            raise RuntimeUnreachable(f"the client of {self._base_url} is closed")
+
+
+async def _perform(client: RuntimeClient, name: str, arguments: bytes) -> Any:
+    """One call, from its pickled arguments to its value. Other roads than POST /call will begin in the core, too."""
+    if client._closed:  # pyright: ignore[reportPrivateUsage]
+        client._must_be_open()  # pyright: ignore[reportPrivateUsage]
+    value = await client._core.call(name, arguments, None, client._call_deadline)  # pyright: ignore[reportPrivateUsage]
+    if len(value) > _DECODE_HERE_MAX:
+        return await asyncio.to_thread(restricted_loads, value)
+    return restricted_loads(value)
+
+
+_perform.__qualname__ = "RuntimeClient.remote"  # what "was never awaited" names
+
+
+class _Shell:
+    """What the core asks of Python: connections it cannot make itself, and exceptions."""
+
+    core: ClientCore
+
+    def __init__(self, address: "_address.Address", call_deadline: float | None, ssl: "_ssl.SSLContext | None") -> None:
+        self._address = address
+        self._call_deadline = call_deadline
+        self._ssl = ssl
+        self._opening: dict[int, asyncio.Task[None]] = {}
+        self._lookup: tuple[asyncio.AbstractEventLoop, float, asyncio.Future[Any]] | None = None
+        self._transports = 0
+
+    # ---- called by the core ----
+
+    def fail(self, kind: str, name: str | None, detail: Any) -> Exception:
+        """Return the exception for an outcome; `detail` is the error's six fields, a text, or None."""
+        if kind == "fault":
+            return failure_from(name or "", RemoteError(*detail))
+        if kind == "deadline":
+            return CallTimeout(f"{name} exceeded deadline of {self._call_deadline}s")
+        return RuntimeUnreachable(f"the runtime at {self._address.shown} is not reachable: {detail}")
+
+    def open(self, serial: int) -> None:
+        """Begin to open a connection; its end is `core.opened` or `core.lost`."""
+        task = asyncio.get_running_loop().create_task(self._open(serial))
+        self._opening[serial] = task
+        task.add_done_callback(lambda _: self._opening.pop(serial, None))
+
+    def cancel(self, serial: int) -> None:
+        """A connection is not wanted any more."""
+        task = self._opening.pop(serial, None)
+        if task is not None and not task.get_loop().is_closed():
+            task.cancel()
+
+    # ---- opening ----
+
+    async def _open(self, serial: int) -> None:
+        try:
+            what = await (self._open_secure(serial) if self._address.secure else self._open_plain())
+        except (OSError, ValueError) as exc:  # ValueError: a name that no resolver takes
+            self.core.lost(serial, _reason(exc))
+            return
+        if not self.core.opened(serial, what):
+            if isinstance(what, int):
+                os.close(what)
+            else:
+                what.abort()
+
+    async def _open_plain(self) -> int:
+        loop = asyncio.get_running_loop()
+        failure: OSError | None = None
+        for family, kind, proto, _, where in await self._look_up(loop):
+            sock = socket.socket(family, kind, proto)
+            try:
+                sock.setblocking(False)
+                await loop.sock_connect(sock, where)
+                return sock.detach()
+            except OSError as exc:
+                failure = exc
+            finally:
+                sock.close()  # nothing is left in it once it is detached
+        raise failure or OSError(f"no address for {self._address.host}")
+
+    async def _look_up(self, loop: asyncio.AbstractEventLoop) -> Any:
+        """Resolve the host, once for all connections that are opened within a while."""
+        known = self._lookup
+        if known is None or known[0] is not loop or known[1] < loop.time() or _failed(known[2]):
+            answer = asyncio.ensure_future(
+                loop.getaddrinfo(self._address.host, self._address.port, type=socket.SOCK_STREAM)
+            )
+            self._lookup = known = (loop, loop.time() + _LOOKUP_SECONDS, answer)
+        return await asyncio.shield(known[2])
+
+    async def _open_secure(self, serial: int) -> asyncio.Transport:
+        if self._ssl is None:
+            import ssl
+
+            self._ssl = ssl.create_default_context()
+        transport, _ = await asyncio.get_running_loop().create_connection(
+            lambda: _Feed(self, serial), self._address.host, self._address.port, ssl=self._ssl
+        )
+        return transport
+
+    # ---- closing ----
+
+    async def settle(self) -> None:
+        """Let transports that were aborted say their last."""
+        for _ in range(10):
+            if not self._transports:
+                return
+            await asyncio.sleep(0)
+
+    def counted(self, change: int) -> None:
+        self._transports += change
+
+
+class _Feed(asyncio.BufferedProtocol):
+    """Hands what a TLS transport receives to the core, and the transport's backpressure too."""
+
+    def __init__(self, shell: _Shell, serial: int) -> None:
+        self._shell = shell
+        self._serial = serial
+        self._view = memoryview(bytearray(64 * 1024))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._shell.counted(1)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._shell.counted(-1)
+        self._shell.core.lost(self._serial, None if exc is None else _reason(exc))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._shell.core.feed(self._serial, self._view[:nbytes])
+
+    def pause_writing(self) -> None:
+        self._shell.core.pause(self._serial, True)
+
+    def resume_writing(self) -> None:
+        self._shell.core.pause(self._serial, False)
+
+
+def _failed(lookup: asyncio.Future[Any]) -> bool:
+    return lookup.done() and (lookup.cancelled() or lookup.exception() is not None)
+
+
+def _reason(exc: BaseException) -> str:
+    text = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+    return text or type(exc).__name__

@@ -1,0 +1,118 @@
+/* agentix._core.ClientCore: what its files share.
+ *
+ *     client.c          the type ClientCore: what Python calls, the loop it is bound to, the timer
+ *     client_links.c    connections: descriptors or transports under the brain's wishes
+ *     client_pending.c  the type Pending: what a call's coroutine awaits; the type Body: a large value
+ *
+ * Everything runs on the thread of the bound event loop, with the interpreter held. */
+#ifndef AGX_EXT_CLIENT_H
+#define AGX_EXT_CLIENT_H
+
+#include "state.h"
+
+#include "client/session.h"
+
+enum { CLIENT_SCRATCH = 64 * 1024 };
+
+typedef struct agx_ext_client client_core;
+typedef struct agx_ext_pending client_pending;
+typedef struct agx_ext_link client_link;
+
+/* A name of each object method we call, interned once. */
+#define CLIENT_NAMES(X)                                                                                                \
+        X(abort)                                                                                                       \
+        X(add_reader)                                                                                                  \
+        X(add_writer)                                                                                                  \
+        X(call_later)                                                                                                  \
+        X(call_soon)                                                                                                   \
+        X(cancel)                                                                                                      \
+        X(context)                                                                                                     \
+        X(fail)                                                                                                        \
+        X(is_closed)                                                                                                   \
+        X(is_running)                                                                                                  \
+        X(open)                                                                                                        \
+        X(remove_reader)                                                                                               \
+        X(remove_writer)                                                                                               \
+        X(run)                                                                                                         \
+        X(write)
+
+struct agx_ext_client {
+        PyObject_HEAD
+        agx_client *client;
+        PyObject *shell;           /* Python's part: open(serial), cancel(serial), fail(kind, name, detail) */
+        PyObject *loop;            /* NULL: none yet */
+        PyObject *get_loop;        /* asyncio.get_running_loop */
+        PyObject *cancelled_error; /* asyncio.CancelledError */
+        PyObject *copy_context;    /* contextvars.copy_context */
+        PyObject *empty;           /* a contextvars.Context: callbacks must not hold a caller's variables */
+        PyObject *pending_type;
+        PyObject *body_type;
+        PyObject *on_readable, *on_writable, *on_timer;
+        PyObject *timer; /* a TimerHandle, or NULL */
+        uint64_t timer_ms;
+#define X(name) PyObject *s_##name;
+        CLIENT_NAMES(X)
+#undef X
+        client_link **links; /* by slot; NULL: free */
+        size_t n_links;
+        uint64_t n_opened;       /* serial numbers given out */
+        client_pending *pending; /* those in flight, doubly linked, owned */
+        bool resuming;           /* a task is being stepped inside one of our callbacks */
+        bool loop_is_dead;       /* the bound loop was closed: it must not be called */
+        struct {
+                int family; /* AF_UNSPEC: the shell opens connections */
+                unsigned char bytes[128];
+                size_t size;
+        } address;
+        char scratch[CLIENT_SCRATCH];
+};
+
+struct agx_ext_link {
+        agx_client_conn *conn; /* NULL: the brain has let go of it */
+        uint64_t serial;
+        size_t slot;
+        int fd;              /* -1: none */
+        PyObject *transport; /* NULL: none */
+        bool connecting, reading, writing, paused;
+};
+
+struct agx_ext_pending {
+        PyObject_HEAD
+        client_core *core;
+        client_pending *prev, *next;          /* in core->pending while in flight */
+        agx_client_call *call;                /* NULL: no longer in flight */
+        PyObject *name, *arguments, *context; /* what the brain borrows */
+        PyObject *value;                      /* the outcome, or: */
+        PyObject *error;                      /* an exception */
+        bool done, cancelled, blocking;
+        PyObject *callback, *callback_context; /* the first */
+        PyObject *callbacks;                   /* further ones: a list of (callback, context), or NULL */
+};
+
+uint64_t client_now(void);
+/* Carries out wishes and hands out finished calls. `direct`: called by the loop, with no task running, so tasks may be
+ * resumed on the spot. 0, or -1 with an exception that ended a task and must leave the loop. */
+int client_process(client_core *core, bool direct);
+
+/* client_links.c */
+int client_link_open(client_core *core, agx_client_conn *conn);
+void client_link_write(client_core *core, agx_client_conn *conn);
+void client_link_close(client_core *core, agx_client_conn *conn);
+void client_link_read(client_core *core, client_link *link);
+void client_links_read_busy(client_core *core);
+void client_links_free(client_core *core);
+client_link *client_link_of(client_core *core, uint64_t serial);
+void client_link_opened(client_core *core, client_link *link, int fd, PyObject *transport);
+void client_link_writable(client_core *core, client_link *link);
+
+/* client_pending.c */
+client_pending *client_pending_new(client_core *core, PyObject *name, PyObject *arguments, PyObject *context);
+void client_pending_enter(client_pending *pending, agx_client_call *call);
+/* The call is done: takes the outcome over. */
+void client_pending_deliver(client_pending *pending, agx_client_call *call);
+/* Wakes whoever waits; 0, or -1 with an exception, as client_process(). */
+int client_pending_wake(client_pending *pending, bool direct);
+PyObject *client_pending_type(PyObject *module);
+PyObject *client_body_type(PyObject *module);
+
+#endif

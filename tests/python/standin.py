@@ -1,0 +1,366 @@
+"""A runtime server that is not ours: POST /call and GET /health over asyncio streams, with pickles run in-process.
+
+It imports nothing of the project, so that what the client sends is judged by the documents alone. It is strict: whatever
+a real server would refuse is noted in `violations` and refused. And it can play the villain: `Behaviour` says how.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import pickle
+import re
+import secrets
+import struct
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+HEAD_MAX = 32 << 10
+FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\x00]*?)[ \t]*")
+
+
+# ---- msgpack, the part that travels ----
+
+
+def pack(value: Any) -> bytes:
+    if value is None:
+        return b"\xc0"
+    if isinstance(value, bool):
+        return b"\xc3" if value else b"\xc2"
+    if isinstance(value, int):
+        return struct.pack(">Bq", 0xD3, value)
+    if isinstance(value, str):
+        raw = value.encode()
+        return struct.pack(">BI", 0xDB, len(raw)) + raw
+    if isinstance(value, bytes):
+        return struct.pack(">BI", 0xC6, len(value)) + value
+    if isinstance(value, dict):
+        return struct.pack(">BI", 0xDF, len(value)) + b"".join(pack(k) + pack(v) for k, v in value.items())
+    raise TypeError(type(value).__name__)
+
+
+def unpack(data: bytes) -> Any:
+    value, rest = _unpack(memoryview(data))
+    if rest:
+        raise ValueError("bytes after the value")
+    return value
+
+
+def _unpack(data: memoryview) -> tuple[Any, memoryview]:
+    head, data = data[0], data[1:]
+    simple = {0xC0: None, 0xC2: False, 0xC3: True}
+    if head in simple:
+        return simple[head], data
+    if head < 0x80:
+        return head, data
+    if head < 0x90:
+        return _unpack_map(head & 15, data)
+    if head < 0xA0:
+        return _unpack_array(head & 15, data)
+    if head < 0xC0:
+        return str(data[: head & 31], "utf-8"), data[head & 31 :]
+    sizes = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+    size = sizes[head]
+    n, data = int.from_bytes(data[:size]), data[size:]
+    if head in (0xDC, 0xDD):
+        return _unpack_array(n, data)
+    if head in (0xDE, 0xDF):
+        return _unpack_map(n, data)
+    if n > len(data):
+        raise ValueError("short")
+    return (bytes(data[:n]) if head < 0xD0 else str(data[:n], "utf-8")), data[n:]
+
+
+def _unpack_array(n: int, data: memoryview) -> tuple[list[Any], memoryview]:
+    items: list[Any] = []
+    for _ in range(n):
+        item, data = _unpack(data)
+        items.append(item)
+    return items, data
+
+
+def _unpack_map(n: int, data: memoryview) -> tuple[dict[str, Any], memoryview]:
+    pairs: dict[str, Any] = {}
+    for _ in range(n):
+        key, data = _unpack(data)
+        value, data = _unpack(data)
+        if key in pairs:
+            raise ValueError("duplicate key")
+        pairs[key] = value
+    return pairs, data
+
+
+# ---- the server ----
+
+
+@dataclass
+class Request:
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Connection:
+    """What came on one connection."""
+
+    number: int
+    received: bytearray = field(default_factory=bytearray)
+    requests: list[Request] = field(default_factory=list)
+    proved: bool = False
+
+
+@dataclass
+class Behaviour:
+    """How it departs from good conduct."""
+
+    prove: bool = True  # answer the challenge
+    proof_token: str | None = None  # prove with this token instead
+    drop_replies: int = 0  # run so many calls, then close instead of answering
+    close_after_reply: bool = False  # like a server that closes idle connections early
+    wait_cap: float | None = None  # wait no longer than this before 202
+    repeats_wait: bool = False
+    raw_reply: bytes | None = None  # say this to POST /call, then close
+    raw_health: bytes | None = None
+    status: int | None = None  # answer POST /call with this and no body
+    silent: bool = False  # never answer POST /call
+    lose_kept: bool = False  # forget finished results: ResultUnavailable, dropped
+
+
+Handler = Callable[..., Awaitable[Any]]
+
+
+class StandIn:
+    def __init__(self, *, token: str | None = None, behaviour: Behaviour | None = None, ssl: Any = None) -> None:
+        self.token = token
+        self.behave = behaviour or Behaviour()
+        self.instance = secrets.token_hex(8)
+        self.functions: dict[str, Handler] = {}
+        self.executions: Counter[str] = Counter()
+        self.calls: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self.acked: set[str] = set()
+        self.connections: list[Connection] = []
+        self.violations: list[str] = []
+        self.open = 0
+        self._ssl = ssl
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.port = 0
+
+    def function(self, handler: Handler) -> Handler:
+        """Register a coroutine function under the names a client may give it."""
+        self.functions[handler.__name__] = handler
+        return handler
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._ssl else 'http'}://127.0.0.1:{self.port}"
+
+    async def start(self, port: int = 0, unix: str | None = None) -> StandIn:
+        if unix is not None:
+            self._server = await asyncio.start_unix_server(self._accept, unix, backlog=1024)
+        else:
+            self._server = await asyncio.start_server(self._accept, "127.0.0.1", port, backlog=1024, ssl=self._ssl)
+            self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.drop_connections()
+        for task in [*self._tasks, *self.calls.values()]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self.calls.values(), return_exceptions=True)
+        await asyncio.sleep(0.01)
+
+    def drop_connections(self) -> None:
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    def restart(self) -> None:
+        """A new instance: everything the old one knew is gone."""
+        self.instance = secrets.token_hex(8)
+        for task in self.calls.values():
+            task.cancel()
+        self.calls = {}
+        self.drop_connections()
+
+    async def __aenter__(self) -> StandIn:
+        return await self.start()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Connection(len(self.connections))
+        self.connections.append(connection)
+        self._writers.add(writer)
+        self.open += 1
+        try:
+            while await self._serve_one(connection, reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self.open -= 1
+            self._writers.discard(writer)
+            writer.close()
+            with contextlib.suppress(ConnectionError, TimeoutError, OSError):
+                await writer.wait_closed()
+
+    async def _serve_one(
+        self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        request = await self._read(connection, reader)
+        if request is None:
+            return False
+        connection.requests.append(request)
+        if (request.method, request.target) == ("GET", "/health"):
+            return await self._health(connection, request, writer)
+        if (request.method, request.target) == ("POST", "/call"):
+            return await self._call(connection, request, writer)
+        self.violations.append(f"{request.method} {request.target}")
+        return await self._answer(writer, 404, b"")
+
+    async def _read(self, connection: Connection, reader: asyncio.StreamReader) -> Request | None:
+        head = bytearray()
+        while not head.endswith(b"\r\n\r\n"):
+            line = await reader.readline()
+            if not line:
+                return None
+            head += line
+            connection.received += line
+            if not line.endswith(b"\r\n") or len(head) > HEAD_MAX:
+                return self._violation(f"a bad line: {line!r}")
+        lines = bytes(head[:-4]).split(b"\r\n")
+        first = re.fullmatch(rb"(GET|POST) (/[!-~]*) HTTP/1\.1", lines[0])
+        fields = [FIELD.fullmatch(line) for line in lines[1:]]
+        if not first or not all(fields):
+            return self._violation(f"a bad head: {head!r}")
+        headers = {m[1].decode().lower(): m[2].decode("latin-1") for m in fields if m}
+        if len(headers) != len(fields) or not headers.get("host"):
+            return self._violation(f"a repeated header or no host: {headers}")
+        length = headers.get("content-length", "0")
+        if not re.fullmatch("[0-9]+", length) or "transfer-encoding" in headers:
+            return self._violation(f"a bad framing: {headers}")
+        body = await reader.readexactly(int(length))
+        connection.received += body[:4096]
+        return Request(first[1].decode(), first[2].decode(), headers, body)
+
+    def _violation(self, what: str) -> None:
+        self.violations.append(what)
+
+    async def _answer(self, writer: asyncio.StreamWriter, status: int, body: bytes, *fields: str) -> bool:
+        lines = [f"HTTP/1.1 {status} Status", f"Content-Length: {len(body)}", *fields, "", ""]
+        writer.write("\r\n".join(lines).encode() + body)
+        await writer.drain()
+        return True
+
+    # ---- GET /health ----
+
+    async def _health(self, connection: Connection, request: Request, writer: asyncio.StreamWriter) -> bool:
+        if len(connection.requests) == 1 and "authorization" in request.headers:
+            self.violations.append("the token came before the proof")
+        if self.behave.raw_health is not None:
+            writer.write(self.behave.raw_health)
+            await writer.drain()
+            return False
+        fields = ["Content-Type: application/json"]
+        token = self.behave.proof_token or self.token
+        challenge = request.headers.get("agentix-challenge")
+        if challenge is not None:
+            nonce = base64.urlsafe_b64decode(challenge + "=")
+            if len(challenge) != 43 or len(nonce) != 32:
+                self.violations.append(f"a bad challenge: {challenge}")
+            if self.behave.prove and token:
+                text = b"agentix/1 server" + nonce + self.instance.encode()
+                digest = hmac.new(token.encode(), text, hashlib.sha256).digest()
+                fields.append(f"Agentix-Proof: {base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}")
+                connection.proved = True
+        body = f'{{"status": "ok", "version": "9.9.9", "instance": "{self.instance}"}}'.encode()
+        return await self._answer(writer, 200, body, *fields)
+
+    # ---- POST /call ----
+
+    async def _call(self, connection: Connection, request: Request, writer: asyncio.StreamWriter) -> bool:
+        behave = self.behave
+        headers = request.headers
+        if connection.requests[0].target != "/health":
+            self.violations.append("a call before /health")
+        if self.token is not None and headers.get("authorization") != f"Bearer {self.token}":
+            return await self._answer(writer, 401, b"")
+        prefer = re.fullmatch(r"respond-async, wait=([0-9]+(?:\.[0-9]{1,3})?)", headers.get("prefer", ""))
+        if not prefer or headers.get("content-type") != "application/msgpack":
+            self.violations.append(f"headers of a call: {headers}")
+            return await self._answer(writer, 415, b"")
+        if not re.fullmatch("[0-9a-f]{32}", headers.get("agentix-session", "")):
+            self.violations.append(f"session: {headers.get('agentix-session')}")
+        if behave.status is not None:
+            return await self._answer(writer, behave.status, b"")
+        if behave.raw_reply is not None:
+            writer.write(behave.raw_reply)
+            await writer.drain()
+            return False
+        if behave.silent:
+            await asyncio.sleep(3600)
+        return await self._run(request, float(prefer[1]), writer)
+
+    async def _run(self, request: Request, wait: float, writer: asyncio.StreamWriter) -> bool:
+        try:
+            message = unpack(request.body)
+            call_id, name, arguments = message["call_id"], message["callable"], message["arguments"]
+        except (ValueError, KeyError, IndexError, TypeError) as exc:
+            self.violations.append(f"a bad body: {exc!r}")
+            return await self._answer(writer, 400, b"")
+        if not re.fullmatch(f"{request.headers['agentix-session']}-[1-9][0-9]*", call_id):
+            self.violations.append(f"call id {call_id}")
+        unknown = set(message) - {"call_id", "callable", "arguments", "context", "acks"}
+        if unknown:
+            self.violations.append(f"keys {unknown}")
+        self.acked |= set(message.get("acks", []))
+        repeated = call_id in self.calls
+        if not repeated:
+            self.calls[call_id] = asyncio.get_running_loop().create_task(self._execute(call_id, name, arguments))
+        task = self.calls[call_id]
+        if self.behave.wait_cap is not None:
+            wait = min(wait, self.behave.wait_cap)
+        await asyncio.wait([task], timeout=0 if repeated and not self.behave.repeats_wait else wait)
+        if not task.done():
+            return await self._answer(writer, 202, pack({"call_id": call_id}), f"Location: /call/{call_id}")
+        if self.behave.drop_replies > 0:
+            self.behave.drop_replies -= 1
+            writer.transport.abort()
+            return False
+        reply = task.result()
+        if repeated and self.behave.lose_kept:
+            reply = failure("ResultUnavailable", "gone", reason="dropped")
+        await self._answer(writer, 200, pack(reply), "Content-Type: application/msgpack")
+        return not self.behave.close_after_reply
+
+    async def _execute(self, call_id: str, name: str, arguments: bytes) -> dict[str, Any]:
+        self.executions[call_id] += 1
+        function = self.functions.get(name.rpartition("::")[2])
+        if function is None:
+            return failure("AttributeError", f"no {name}")
+        try:
+            args, kwargs = pickle.loads(arguments)
+            return {"ok": True, "value": pickle.dumps(await function(*args, **kwargs), 5)}
+        except Exception as exc:
+            return failure(type(exc).__name__, str(exc), traceback=f'File "sandbox.py", line 1\n{exc!r}')
+
+
+def failure(kind: str, message: str, **more: Any) -> dict[str, Any]:
+    error = {"type": kind, "message": message, "traceback": None, "cancelled": False, "returncode": None, **more}
+    return {"ok": False, "error": error}
