@@ -21,9 +21,9 @@
 #include "base/buf.h"
 
 typedef enum agx_http1_role {
-        AGX_HTTP1_SERVER,
-        AGX_HTTP1_CLIENT
-} agx_http1_role; /* reads requests / reads responses */
+        AGX_HTTP1_SERVER, /* reads requests */
+        AGX_HTTP1_CLIENT  /* reads responses */
+} agx_http1_role;
 
 typedef struct agx_http1_bounds {
         size_t head_max;       /* bytes of start line and header fields, empty lines around them included */
