@@ -101,20 +101,28 @@ static bool is_digits(agx_view v)
         return v.n > 0;
 }
 
+/* The first three of the digits behind the point; an absent view is none. */
+static uint64_t thousandths(agx_view digits)
+{
+        uint64_t sum = 0;
+
+        for (size_t i = 0; i < 3; ++i)
+                sum = sum * 10 + (digits.p && i < digits.n ? (uint64_t)(digits.p[i] - '0') : 0);
+        return sum;
+}
+
 /* "12", "0.25": milliseconds, cut below them, at most `max_ms`. */
 static bool parse_seconds(agx_view text, uint64_t max_ms, uint64_t *ms)
 {
         agx_view whole, rest = text;
-        uint64_t seconds, fraction = 0;
+        uint64_t seconds;
 
-        if (!text.p || !agx_view_split(&rest, '.', &whole) || !is_digits(whole) || (rest.p && !is_digits(rest)))
+        if (!agx_view_split(&rest, '.', &whole) || !is_digits(whole) || (rest.p && !is_digits(rest)))
                 return false;
-        for (size_t i = 0; i < 3; ++i)
-                fraction = fraction * 10 + (i < rest.n ? (uint64_t)(rest.p[i] - '0') : 0);
-        if (!agx_view_u64(whole, max_ms / 1000, &seconds) || fraction > max_ms - seconds * 1000)
+        if (!agx_view_u64(whole, max_ms / 1000, &seconds) || thousandths(rest) > max_ms - seconds * 1000)
                 *ms = max_ms;
         else
-                *ms = seconds * 1000 + fraction;
+                *ms = seconds * 1000 + thousandths(rest);
         return true;
 }
 
