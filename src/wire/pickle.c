@@ -50,78 +50,78 @@ typedef struct opcode {
 #define OP(code, label, what, how) [code] = {.name = label, .kind = AGX_PICKLE_##what, .form = FORM_##how}
 
 static const opcode OPCODES[256] = {
-    OP('(', "MARK", MARK, NONE),
-    OP('.', "STOP", STOP, STOP),
-    OP('0', "POP", POP, NONE),
-    OP('1', "POP_MARK", POP_MARK, NONE),
-    OP('2', "DUP", DUP, NONE),
-    OP('F', "FLOAT", FLOAT_TEXT, FLOAT_LINE),
-    OP('I', "INT", INT, INT_LINE),
-    OP('J', "BININT", INT, INT_I4),
-    OP('K', "BININT1", INT, INT_U1),
-    OP('L', "LONG", INT, LONG_LINE),
-    OP('M', "BININT2", INT, INT_U2),
-    OP('N', "NONE", NONE, NONE),
-    OP('P', "PERSID", PERSID, REFUSED),
-    OP('Q', "BINPERSID", PERSID, REFUSED),
-    OP('R', "REDUCE", REDUCE, NONE),
-    OP('S', "STRING", OLD_QUOTED, QUOTED_LINE),
-    OP('T', "BINSTRING", OLD_TEXT, VIEW_I4),
-    OP('U', "SHORT_BINSTRING", OLD_TEXT, VIEW_1),
-    OP('V', "UNICODE", TEXT_RAW, TEXT_LINE),
-    OP('X', "BINUNICODE", TEXT, VIEW_4),
-    OP('a', "APPEND", APPEND, NONE),
-    OP('b', "BUILD", BUILD, NONE),
-    OP('c', "GLOBAL", GLOBAL, TWO_LINES),
-    OP('d', "DICT", DICT, NONE),
-    OP('}', "EMPTY_DICT", EMPTY_DICT, NONE),
-    OP('e', "APPENDS", APPENDS, NONE),
-    OP('g', "GET", GET, INDEX_LINE),
-    OP('h', "BINGET", GET, INDEX_1),
-    OP('i', "INST", INST, REFUSED),
-    OP('j', "LONG_BINGET", GET, INDEX_4),
-    OP('l', "LIST", LIST, NONE),
-    OP(']', "EMPTY_LIST", EMPTY_LIST, NONE),
-    OP('o', "OBJ", OBJ, REFUSED),
-    OP('p', "PUT", PUT, INDEX_LINE),
-    OP('q', "BINPUT", PUT, INDEX_1),
-    OP('r', "LONG_BINPUT", PUT, INDEX_4),
-    OP('s', "SETITEM", SETITEM, NONE),
-    OP('t', "TUPLE", TUPLE, NONE),
-    OP(')', "EMPTY_TUPLE", EMPTY_TUPLE, NONE),
-    OP('u', "SETITEMS", SETITEMS, NONE),
-    OP('G', "BINFLOAT", FLOAT, FLOAT_8),
-    /* protocol 2 */
-    OP(0x80, "PROTO", PROTO, PROTO),
-    OP(0x81, "NEWOBJ", NEWOBJ, NONE),
-    OP(0x82, "EXT1", EXT, REFUSED),
-    OP(0x83, "EXT2", EXT, REFUSED),
-    OP(0x84, "EXT4", EXT, REFUSED),
-    OP(0x85, "TUPLE1", TUPLE1, NONE),
-    OP(0x86, "TUPLE2", TUPLE2, NONE),
-    OP(0x87, "TUPLE3", TUPLE3, NONE),
-    OP(0x88, "NEWTRUE", TRUE, NONE),
-    OP(0x89, "NEWFALSE", FALSE, NONE),
-    OP(0x8a, "LONG1", BIG_BINARY, BIG_1),
-    OP(0x8b, "LONG4", BIG_BINARY, BIG_4),
-    /* protocol 3 */
-    OP('B', "BINBYTES", BYTES, VIEW_4),
-    OP('C', "SHORT_BINBYTES", BYTES, VIEW_1),
-    /* protocol 4 */
-    OP(0x8c, "SHORT_BINUNICODE", TEXT, VIEW_1),
-    OP(0x8d, "BINUNICODE8", TEXT, VIEW_8),
-    OP(0x8e, "BINBYTES8", BYTES, VIEW_8),
-    OP(0x8f, "EMPTY_SET", EMPTY_SET, NONE),
-    OP(0x90, "ADDITEMS", ADDITEMS, NONE),
-    OP(0x91, "FROZENSET", FROZENSET, NONE),
-    OP(0x92, "NEWOBJ_EX", NEWOBJ_EX, NONE),
-    OP(0x93, "STACK_GLOBAL", STACK_GLOBAL, NONE),
-    OP(0x94, "MEMOIZE", MEMOIZE, NONE),
-    OP(0x95, "FRAME", FRAME, FRAME),
-    /* protocol 5 */
-    OP(0x96, "BYTEARRAY8", BYTEARRAY, VIEW_8),
-    OP(0x97, "NEXT_BUFFER", BUFFER, REFUSED),
-    OP(0x98, "READONLY_BUFFER", BUFFER, REFUSED),
+        OP('(', "MARK", MARK, NONE),
+        OP('.', "STOP", STOP, STOP),
+        OP('0', "POP", POP, NONE),
+        OP('1', "POP_MARK", POP_MARK, NONE),
+        OP('2', "DUP", DUP, NONE),
+        OP('F', "FLOAT", FLOAT_TEXT, FLOAT_LINE),
+        OP('I', "INT", INT, INT_LINE),
+        OP('J', "BININT", INT, INT_I4),
+        OP('K', "BININT1", INT, INT_U1),
+        OP('L', "LONG", INT, LONG_LINE),
+        OP('M', "BININT2", INT, INT_U2),
+        OP('N', "NONE", NONE, NONE),
+        OP('P', "PERSID", PERSID, REFUSED),
+        OP('Q', "BINPERSID", PERSID, REFUSED),
+        OP('R', "REDUCE", REDUCE, NONE),
+        OP('S', "STRING", OLD_QUOTED, QUOTED_LINE),
+        OP('T', "BINSTRING", OLD_TEXT, VIEW_I4),
+        OP('U', "SHORT_BINSTRING", OLD_TEXT, VIEW_1),
+        OP('V', "UNICODE", TEXT_RAW, TEXT_LINE),
+        OP('X', "BINUNICODE", TEXT, VIEW_4),
+        OP('a', "APPEND", APPEND, NONE),
+        OP('b', "BUILD", BUILD, NONE),
+        OP('c', "GLOBAL", GLOBAL, TWO_LINES),
+        OP('d', "DICT", DICT, NONE),
+        OP('}', "EMPTY_DICT", EMPTY_DICT, NONE),
+        OP('e', "APPENDS", APPENDS, NONE),
+        OP('g', "GET", GET, INDEX_LINE),
+        OP('h', "BINGET", GET, INDEX_1),
+        OP('i', "INST", INST, REFUSED),
+        OP('j', "LONG_BINGET", GET, INDEX_4),
+        OP('l', "LIST", LIST, NONE),
+        OP(']', "EMPTY_LIST", EMPTY_LIST, NONE),
+        OP('o', "OBJ", OBJ, REFUSED),
+        OP('p', "PUT", PUT, INDEX_LINE),
+        OP('q', "BINPUT", PUT, INDEX_1),
+        OP('r', "LONG_BINPUT", PUT, INDEX_4),
+        OP('s', "SETITEM", SETITEM, NONE),
+        OP('t', "TUPLE", TUPLE, NONE),
+        OP(')', "EMPTY_TUPLE", EMPTY_TUPLE, NONE),
+        OP('u', "SETITEMS", SETITEMS, NONE),
+        OP('G', "BINFLOAT", FLOAT, FLOAT_8),
+        /* protocol 2 */
+        OP(0x80, "PROTO", PROTO, PROTO),
+        OP(0x81, "NEWOBJ", NEWOBJ, NONE),
+        OP(0x82, "EXT1", EXT, REFUSED),
+        OP(0x83, "EXT2", EXT, REFUSED),
+        OP(0x84, "EXT4", EXT, REFUSED),
+        OP(0x85, "TUPLE1", TUPLE1, NONE),
+        OP(0x86, "TUPLE2", TUPLE2, NONE),
+        OP(0x87, "TUPLE3", TUPLE3, NONE),
+        OP(0x88, "NEWTRUE", TRUE, NONE),
+        OP(0x89, "NEWFALSE", FALSE, NONE),
+        OP(0x8a, "LONG1", BIG_BINARY, BIG_1),
+        OP(0x8b, "LONG4", BIG_BINARY, BIG_4),
+        /* protocol 3 */
+        OP('B', "BINBYTES", BYTES, VIEW_4),
+        OP('C', "SHORT_BINBYTES", BYTES, VIEW_1),
+        /* protocol 4 */
+        OP(0x8c, "SHORT_BINUNICODE", TEXT, VIEW_1),
+        OP(0x8d, "BINUNICODE8", TEXT, VIEW_8),
+        OP(0x8e, "BINBYTES8", BYTES, VIEW_8),
+        OP(0x8f, "EMPTY_SET", EMPTY_SET, NONE),
+        OP(0x90, "ADDITEMS", ADDITEMS, NONE),
+        OP(0x91, "FROZENSET", FROZENSET, NONE),
+        OP(0x92, "NEWOBJ_EX", NEWOBJ_EX, NONE),
+        OP(0x93, "STACK_GLOBAL", STACK_GLOBAL, NONE),
+        OP(0x94, "MEMOIZE", MEMOIZE, NONE),
+        OP(0x95, "FRAME", FRAME, FRAME),
+        /* protocol 5 */
+        OP(0x96, "BYTEARRAY8", BYTEARRAY, VIEW_8),
+        OP(0x97, "NEXT_BUFFER", BUFFER, REFUSED),
+        OP(0x98, "READONLY_BUFFER", BUFFER, REFUSED),
 };
 
 /* Characters of a float literal; the names are compared whole. */
@@ -396,29 +396,52 @@ static int read_argument(agx_pickle *p, agx_pickle_op *op, form how)
 {
         switch (how) {
         case FORM_NONE:
-        case FORM_REFUSED: return 0;
-        case FORM_PROTO: return read_proto(p, op);
-        case FORM_FRAME: return read_frame(p);
-        case FORM_STOP: return read_stop(p);
-        case FORM_INT_U1: return read_int(p, op, 1);
-        case FORM_INT_U2: return read_int(p, op, 2);
-        case FORM_INT_I4: return read_int(p, op, 4);
-        case FORM_BIG_1: return read_big(p, op, 1);
-        case FORM_BIG_4: return read_big(p, op, 4);
-        case FORM_FLOAT_8: return read_float(p, op);
-        case FORM_VIEW_1: return take_view(p, 1, &op->view[0]);
-        case FORM_VIEW_4: return take_view(p, 4, &op->view[0]);
-        case FORM_VIEW_I4: return read_view_signed(p, op);
-        case FORM_VIEW_8: return take_view(p, 8, &op->view[0]);
-        case FORM_INDEX_1: return take_number(p, 1, &op->u);
-        case FORM_INDEX_4: return take_number(p, 4, &op->u);
-        case FORM_INDEX_LINE: return read_index_line(p, op);
-        case FORM_INT_LINE: return read_int_line(p, op);
-        case FORM_LONG_LINE: return read_long_line(p, op);
-        case FORM_FLOAT_LINE: return read_float_line(p, op);
-        case FORM_TEXT_LINE: return take_line(p, &op->view[0]);
-        case FORM_QUOTED_LINE: return read_quoted_line(p, op);
-        case FORM_TWO_LINES: return read_two_lines(p, op);
+        case FORM_REFUSED:
+                return 0;
+        case FORM_PROTO:
+                return read_proto(p, op);
+        case FORM_FRAME:
+                return read_frame(p);
+        case FORM_STOP:
+                return read_stop(p);
+        case FORM_INT_U1:
+                return read_int(p, op, 1);
+        case FORM_INT_U2:
+                return read_int(p, op, 2);
+        case FORM_INT_I4:
+                return read_int(p, op, 4);
+        case FORM_BIG_1:
+                return read_big(p, op, 1);
+        case FORM_BIG_4:
+                return read_big(p, op, 4);
+        case FORM_FLOAT_8:
+                return read_float(p, op);
+        case FORM_VIEW_1:
+                return take_view(p, 1, &op->view[0]);
+        case FORM_VIEW_4:
+                return take_view(p, 4, &op->view[0]);
+        case FORM_VIEW_I4:
+                return read_view_signed(p, op);
+        case FORM_VIEW_8:
+                return take_view(p, 8, &op->view[0]);
+        case FORM_INDEX_1:
+                return take_number(p, 1, &op->u);
+        case FORM_INDEX_4:
+                return take_number(p, 4, &op->u);
+        case FORM_INDEX_LINE:
+                return read_index_line(p, op);
+        case FORM_INT_LINE:
+                return read_int_line(p, op);
+        case FORM_LONG_LINE:
+                return read_long_line(p, op);
+        case FORM_FLOAT_LINE:
+                return read_float_line(p, op);
+        case FORM_TEXT_LINE:
+                return take_line(p, &op->view[0]);
+        case FORM_QUOTED_LINE:
+                return read_quoted_line(p, op);
+        case FORM_TWO_LINES:
+                return read_two_lines(p, op);
         }
         return AGX_PICKLE_E_OPCODE;
 }
@@ -481,17 +504,17 @@ size_t agx_pickle_err_pos(const agx_pickle *p)
 const char *agx_pickle_strerror(int err)
 {
         static const char *const TEXT[] = {
-            [0] = "no error",
-            [AGX_PICKLE_E_TRUNCATED] = "the data ends too early",
-            [AGX_PICKLE_E_OPCODE] = "unknown opcode",
-            [AGX_PICKLE_E_PROTOCOL] = "unsupported or misplaced protocol number",
-            [AGX_PICKLE_E_FRAME] = "a frame that does not fit",
-            [AGX_PICKLE_E_LENGTH] = "a negative length",
-            [AGX_PICKLE_E_NUMBER] = "text that is not a number",
-            [AGX_PICKLE_E_DIGITS] = "an integer with too many digits",
-            [AGX_PICKLE_E_QUOTES] = "a string without matching quotes",
-            [AGX_PICKLE_E_TRAILING] = "bytes after the end",
-            [AGX_PICKLE_E_STOPPED] = "read past the end",
+                [0] = "no error",
+                [AGX_PICKLE_E_TRUNCATED] = "the data ends too early",
+                [AGX_PICKLE_E_OPCODE] = "unknown opcode",
+                [AGX_PICKLE_E_PROTOCOL] = "unsupported or misplaced protocol number",
+                [AGX_PICKLE_E_FRAME] = "a frame that does not fit",
+                [AGX_PICKLE_E_LENGTH] = "a negative length",
+                [AGX_PICKLE_E_NUMBER] = "text that is not a number",
+                [AGX_PICKLE_E_DIGITS] = "an integer with too many digits",
+                [AGX_PICKLE_E_QUOTES] = "a string without matching quotes",
+                [AGX_PICKLE_E_TRAILING] = "bytes after the end",
+                [AGX_PICKLE_E_STOPPED] = "read past the end",
         };
         if (err < 0 || (size_t)err >= sizeof TEXT / sizeof *TEXT)
                 return "unknown error";
