@@ -147,6 +147,9 @@ static const struct {
         {AGX_VIEW("\x81\xa7"
                   "call_id\xa2\xc3("),
          NULL},
+        {AGX_VIEW("\x81\xa7"
+                  "call_id"),
+         "cut short"},
         {AGX_VIEW("\x82" ID ID), "call_id occurs twice"},
         {AGX_VIEW("\x83" ID CALLABLE CALLABLE), "callable occurs twice"},
         {AGX_VIEW("\x82" ID "\xa7"

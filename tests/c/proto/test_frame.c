@@ -370,6 +370,18 @@ static void test_too_large(void **state)
         }
 }
 
+/* A frame that lies there whole is too large all the same. */
+static void test_too_large_in_place(void **state)
+{
+        _cleanup_(agx_deframer_deinitp) agx_deframer d;
+        agx_view in = AGX_VIEW("\x05\0\0\0abcde\x06\0\0\0abcdef"), payload;
+
+        (void)state;
+        agx_deframer_init(&d, 5);
+        assert_int_equal(agx_deframer_next(&d, &in, &payload), 0);
+        assert_int_equal(agx_deframer_next(&d, &in, &payload), AGX_FRAME_E_TOO_LARGE);
+}
+
 static void test_room_follows_bytes(void **state)
 {
         _cleanup_(agx_deframer_deinitp) agx_deframer d;
@@ -493,6 +505,7 @@ int main(void)
                 cmocka_unit_test(test_nesting),
                 cmocka_unit_test(test_in_place),
                 cmocka_unit_test(test_too_large),
+                cmocka_unit_test(test_too_large_in_place),
                 cmocka_unit_test(test_room_follows_bytes),
                 cmocka_unit_test(test_deframer_out_of_memory),
                 cmocka_unit_test(test_put_too_large),
