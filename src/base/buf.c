@@ -82,15 +82,16 @@ void agx_buf_commit(agx_buf *b, size_t n)
 
 int agx_buf_append(agx_buf *b, const void *p, size_t n)
 {
-        uint8_t *place;
         int r;
 
         if (!n)
                 return 0;
-        r = agx_buf_reserve(b, n, &place);
+        if (beyond_ceiling(b, n))
+                return AGX_BUF_E_FULL;
+        r = make_room(b, n);
         if (r)
                 return r;
-        memcpy(place, p, n);
+        memcpy(b->data + b->head + b->len, p, n);
         b->len += n;
         return 0;
 }

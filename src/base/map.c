@@ -108,7 +108,7 @@ int agx_map_insert(agx_map *m, agx_map_node *node)
         if (!m->slots || m->count > m->mask) {
                 int r = resize(m, m->slots ? (m->mask + 1) * 2 : MAP_FIRST);
 
-                if (r && !m->slots)
+                if (!m->slots)
                         return r;
         }
         node->hash = agx_siphash(m->seed, node->key);

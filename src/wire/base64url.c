@@ -32,7 +32,7 @@ bool agx_base64url_decode(agx_view text, uint8_t *out, size_t n)
                 uint8_t byte;
                 int r = base64_decode_single(&ctx, &byte, text.p[i]);
 
-                if (r < 0 || ctx.padding)
+                if (r < 0)
                         return false;
                 if (r > 0)
                         out[got++] = byte;
