@@ -6,14 +6,14 @@
  */
 
 /* What travels. */
-#define AGX_MAX_MESSAGE (256u << 20)      /* bytes of one message: HTTP body, worker frame, later WebSocket message */
-#define AGX_MAX_NESTING 64                /* depth of msgpack arrays and maps, on encode and decode alike */
-#define AGX_MAX_CALL_ID 256               /* bytes of a call id */
-#define AGX_MAX_CALLABLE 4096             /* bytes of "module::qualname" */
-#define AGX_MAX_SESSION 64                /* bytes of a session name */
-#define AGX_MAX_ACKS 4096                 /* ids acknowledged by one request */
-#define AGX_MAX_FAULT_TYPE 256            /* bytes of error.type, cut by the sender, again by the receiver */
-#define AGX_MAX_FAULT_MESSAGE (64u << 10) /* bytes of error.message */
+#define AGX_MAX_MESSAGE (256u << 20)         /* bytes of one message: HTTP body, worker frame */
+#define AGX_MAX_NESTING 64                   /* depth of msgpack arrays and maps, on encode and decode alike */
+#define AGX_MAX_CALL_ID 256                  /* bytes of a call id */
+#define AGX_MAX_CALLABLE 4096                /* bytes of "module::qualname" */
+#define AGX_MAX_SESSION 64                   /* bytes of a session name */
+#define AGX_MAX_ACKS 4096                    /* ids acknowledged by one request */
+#define AGX_MAX_FAULT_TYPE 256               /* bytes of error.type, cut by the sender, again by the receiver */
+#define AGX_MAX_FAULT_MESSAGE (64u << 10)    /* bytes of error.message */
 #define AGX_MAX_FAULT_TRACEBACK (256u << 10) /* bytes of error.traceback */
 
 /* HTTP. */
@@ -44,15 +44,15 @@
 #define AGX_LEDGER_FORGOTTEN_MAX 1000000   /* sessions that had to go whose newest counter is remembered */
 
 /* The worker. */
-#define AGX_WORKER_BOOT_MS 15000 /* spawn to `ready` or `boot_error` */
-#define AGX_WORKER_BOOT_DEATHS 5 /* deaths at boot within AGX_WORKER_BOOT_WINDOW_MS that are a definite error */
-#define AGX_WORKER_BOOT_WINDOW_MS 10000
-#define AGX_WORKER_BACKOFF_MIN_MS 20 /* first pause before a respawn after a death at boot; doubles */
-#define AGX_WORKER_BACKOFF_MAX_MS 2000
-#define AGX_WORKER_SHUTDOWN_MS 2000         /* `shutdown` to SIGTERM to SIGKILL, each step this long at most */
-#define AGX_WORKER_QUEUE_BYTES (512u << 20) /* frames waiting for the worker; above: error type "Busy" */
+#define AGX_WORKER_BOOT_MS 15000        /* spawn to `ready` or `boot_error` */
+#define AGX_WORKER_BOOT_DEATHS 5        /* deaths at boot within AGX_WORKER_BOOT_WINDOW_MS that are a definite error */
+#define AGX_WORKER_BOOT_WINDOW_MS 10000 /* see the line above */
+#define AGX_WORKER_BACKOFF_MIN_MS 20    /* first pause before a respawn after a death at boot; doubles */
+#define AGX_WORKER_BACKOFF_MAX_MS 2000  /* longest such pause */
+#define AGX_WORKER_SHUTDOWN_MS 2000     /* `shutdown` to SIGTERM to SIGKILL, each step this long at most */
+#define AGX_WORKER_QUEUE_BYTES (512u << 20) /* bytes of frames waiting for the worker; above: error type "Busy" */
 #define AGX_WORKER_HEALTHY_MS 1000          /* a worker that lasted so long, or was given a call, had a life */
-#define AGX_WORKER_DRAIN_BYTES (512u << 20) /* read at most of what a dead worker still left in its pipes */
+#define AGX_WORKER_DRAIN_BYTES (512u << 20) /* bytes read of what a dead worker left in its pipes */
 #define AGX_OUTPUT_TAIL_SHOWN (8u << 10)    /* bytes of the tail in one error text */
 #define AGX_OUTPUT_PAUSE_MS 100             /* text without a newline is passed on after this */
 #define AGX_OUTPUT_TAIL (64u << 10)         /* bytes of the worker's last output kept for error texts */
@@ -79,12 +79,12 @@
 #define AGX_CLIENT_DRAIN_BODY (1u << 20)  /* bytes of such a reply; above: the connection is closed */
 #define AGX_CLIENT_INTERIM_MAX 8          /* informational (1xx) replies to one request */
 #define AGX_CLIENT_OUT_MAX (1u << 20)     /* bytes of a request's head and small body */
-#define AGX_CLIENT_INLINE_MAX (16u << 10) /* larger arguments are sent from where they lie */
+#define AGX_CLIENT_INLINE_MAX (16u << 10) /* bytes; larger arguments are sent from where they lie */
 #define AGX_CLIENT_POLL_MIN_MS 20         /* first pause before asking again for a call that still runs; grows */
-#define AGX_CLIENT_POLL_MAX_MS 500
-#define AGX_CLIENT_ACKS_KEPT 4096 /* results consumed and not yet acknowledged; the oldest is forgotten */
-#define AGX_CLIENT_ACKS_SENT 256  /* of them in one request */
-#define AGX_CLIENT_REASKS_MAX 8   /* times a call is sent anew because the server says it never saw it */
+#define AGX_CLIENT_POLL_MAX_MS 500        /* longest such pause */
+#define AGX_CLIENT_ACKS_KEPT 4096         /* results consumed and not yet acknowledged; the oldest is forgotten */
+#define AGX_CLIENT_ACKS_SENT 256          /* of them in one request */
+#define AGX_CLIENT_REASKS_MAX 8           /* times a call is sent anew because the server says it never saw it */
 
 /* Values a sandbox returns: the restricted pickle decoder. "Per byte" counts bytes of the pickle. */
 #define AGX_VALUE_INT_BYTES (1u << 20)    /* bytes of one integer in binary form */
