@@ -55,6 +55,16 @@ static void child_oom_score(int add)
         close(fd);
 }
 
+static void child_limit(__rlimit_resource_t resource, uint64_t soft)
+{
+        struct rlimit limit;
+
+        if (getrlimit(resource, &limit))
+                return;
+        limit.rlim_cur = (rlim_t)soft < limit.rlim_max ? (rlim_t)soft : limit.rlim_max;
+        setrlimit(resource, &limit);
+}
+
 /* Nothing above `keep` survives the exec. */
 static void child_close_above(int keep)
 {
@@ -85,7 +95,6 @@ static int child_descriptors(const int *fds, int *error_fd)
 
 static int child_run(const agx_child_spec *spec, pid_t parent, int *error_fd)
 {
-        struct rlimit core;
         int r;
 
         prctl(PR_SET_DUMPABLE, 1, 0, 0, 0); /* else /proc/self belongs to root; the exec would set it anyway */
@@ -95,10 +104,8 @@ static int child_run(const agx_child_spec *spec, pid_t parent, int *error_fd)
         child_signals();
         setsid();
         child_oom_score(spec->oom_score_add);
-        if (!getrlimit(RLIMIT_CORE, &core)) {
-                core.rlim_cur = (rlim_t)spec->core_limit < core.rlim_max ? (rlim_t)spec->core_limit : core.rlim_max;
-                setrlimit(RLIMIT_CORE, &core);
-        }
+        child_limit(RLIMIT_CORE, spec->core_limit);
+        child_limit(RLIMIT_NOFILE, spec->nofile_limit);
         r = child_descriptors(spec->fds, error_fd);
         if (r)
                 return r;

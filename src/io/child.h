@@ -16,9 +16,10 @@ typedef struct agx_child_spec {
         const char *path; /* executed as is, no search */
         char *const *argv;
         char *const *envp;
-        int fds[4];          /* what becomes 0, 1, 2 and 3; -1: /dev/null for 0 to 2, nothing for 3 */
-        int oom_score_add;   /* raised by so much, up to the kernel's most */
-        uint64_t core_limit; /* soft RLIMIT_CORE it gets */
+        int fds[4];            /* what becomes 0, 1, 2 and 3; -1: /dev/null for 0 to 2, nothing for 3 */
+        int oom_score_add;     /* raised by so much, up to the kernel's most */
+        uint64_t core_limit;   /* soft RLIMIT_CORE it gets */
+        uint64_t nofile_limit; /* soft RLIMIT_NOFILE */
 } agx_child_spec;
 
 typedef struct agx_child agx_child;

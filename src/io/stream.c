@@ -115,7 +115,7 @@ void agx_stream_drain(agx_stream *s, size_t max)
 
 size_t agx_stream_queued(const agx_stream *s)
 {
-        return s->out.len + (s->writing ? s->sending.len : 0);
+        return s->out.len + (s->writing ? uv_stream_get_write_queue_size(&s->uv.stream) : 0);
 }
 
 static void on_shutdown(uv_shutdown_t *request, int status)

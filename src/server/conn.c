@@ -30,8 +30,11 @@ int agx_conn_init(agx_conn *c, const agx_site *site, agx_buf *out, uint64_t now)
                                                 .trailer_max = AGX_HTTP_TRAILER_MAX,
                                                 .body_max = AGX_MAX_MESSAGE};
 
-        *c = (agx_conn){
-                .site = site, .out = out, .body = AGX_BUF_NULL(AGX_MAX_MESSAGE), .deadline = now + AGX_HTTP_FIRST_MS};
+        *c = (agx_conn){.site = site,
+                        .out = out,
+                        .body = AGX_BUF_NULL(AGX_MAX_MESSAGE),
+                        .scratch = AGX_BUF_NULL(AGX_MAX_FAULT_MESSAGE + AGX_MAX_FAULT_TRACEBACK + SMALL_OUT),
+                        .deadline = now + AGX_HTTP_FIRST_MS};
         return agx_http1_new(&c->parser, AGX_HTTP1_SERVER, &bounds);
 }
 
@@ -51,9 +54,11 @@ static agx_mp_writer scratch_writer(agx_conn *c)
         return agx_mp_writer_on(&c->scratch);
 }
 
-static agx_answer answer_of(const agx_conn *c, unsigned status, agx_view type, uint64_t length)
+static agx_answer answer_of(agx_conn *c, unsigned status, agx_view type, uint64_t length)
 {
-        return (agx_answer){.status = status, .type = type, .length = length, .close = c->close, .keep = c->keep};
+        c->close |= c->site->draining;
+        return (agx_answer){
+                .status = status, .type = type, .length = length, .close = c->close, .keep = c->keep && !c->close};
 }
 
 static int put_body(agx_conn *c, const agx_answer *a, agx_view body)
@@ -318,7 +323,7 @@ static bool lies_in_place(const agx_conn *c, agx_view part)
         return c->body.data && part.p == (const char *)c->body.data + c->body.head + c->body.len;
 }
 
-static int on_body(agx_conn *c, const agx_http1_head *head, agx_view part)
+static int on_body(agx_conn *c, agx_view part)
 {
         count_body(c, part.n);
         if (c->state != AGX_CONN_BODY || c->route != AGX_ROUTE_CALL)
@@ -327,7 +332,7 @@ static int on_body(agx_conn *c, const agx_http1_head *head, agx_view part)
                 agx_buf_commit(&c->body, part.n);
                 return 0;
         }
-        if (!c->body.len && head->has_length && part.n == head->length) {
+        if (!c->body.len && part.n == c->body_length) {
                 c->whole = part;
                 return 0;
         }
@@ -390,7 +395,7 @@ static int step(agx_conn *c, uint64_t now, agx_view *in, agx_conn_wish *wish)
         case AGX_HTTP1_HEAD:
                 return on_head(c, now, ev.head);
         case AGX_HTTP1_BODY:
-                return on_body(c, ev.head, ev.body);
+                return on_body(c, ev.body);
         case AGX_HTTP1_END:
                 return on_end(c, now, wish);
         case AGX_HTTP1_MORE:
@@ -467,19 +472,17 @@ bool agx_conn_place(agx_conn *c, char **place, size_t *n)
 
 /* ---- replies ---- */
 
-static agx_answer reply_of(const agx_conn *c, unsigned status, uint64_t length)
+/* What the writer has put into the scratch buffer is the body, or its front: `more` bytes follow from the caller. */
+static int reply(agx_conn *c, uint64_t now, const agx_mp_writer *w, agx_answer a, size_t more)
 {
-        agx_answer a = answer_of(c, status, TYPE_MSGPACK, length);
+        int r = agx_mp_writer_end(w);
 
-        a.has_wait = true;
-        a.wait_ms = c->wait_ms;
-        return a;
-}
-
-static int reply_body(agx_conn *c, uint64_t now, const agx_answer *a, agx_view body)
-{
-        int r = put_body(c, a, body);
-
+        if (!r) {
+                a.length = c->scratch.len + more;
+                a.has_wait = true;
+                a.wait_ms = c->wait_ms;
+                r = put_body(c, &a, agx_buf_view(&c->scratch));
+        }
         answered(c, now);
         return r > 0 ? agx_trace(-ENOBUFS) : r;
 }
@@ -487,53 +490,30 @@ static int reply_body(agx_conn *c, uint64_t now, const agx_answer *a, agx_view b
 int agx_conn_reply_result(agx_conn *c, uint64_t now, bool ok, size_t payload)
 {
         agx_mp_writer w = scratch_writer(c);
-        agx_answer a;
-        int r;
 
-        if (ok) {
+        if (ok)
                 agx_call_reply_put_value_head(&w, payload);
-        } else {
-                agx_mp_put_map(&w, 2);
-                agx_mp_put_str(&w, AGX_VIEW("ok"));
-                agx_mp_put_bool(&w, false);
-                agx_mp_put_str(&w, AGX_VIEW("error"));
-        }
-        r = agx_mp_writer_end(&w);
-        if (r)
-                return r;
-        a = reply_of(c, 200, c->scratch.len + payload);
-        return reply_body(c, now, &a, agx_buf_view(&c->scratch));
+        else
+                agx_call_reply_put_fault_head(&w);
+        return reply(c, now, &w, answer_of(c, 200, TYPE_MSGPACK, 0), payload);
 }
 
 int agx_conn_reply_fault(agx_conn *c, uint64_t now, const agx_fault *fault)
 {
-        _cleanup_(agx_buf_deinitp) agx_buf body =
-                AGX_BUF_NULL(AGX_MAX_FAULT_MESSAGE + AGX_MAX_FAULT_TRACEBACK + SMALL_OUT);
-        agx_mp_writer w = agx_mp_writer_on(&body);
-        agx_answer a;
-        int r;
+        agx_mp_writer w = scratch_writer(c);
 
         agx_call_reply_put_fault(&w, fault);
-        r = agx_mp_writer_end(&w);
-        if (r)
-                return r;
-        a = reply_of(c, 200, c->scratch.len);
-        return reply_body(c, now, &a, agx_buf_view(&c->scratch));
+        return reply(c, now, &w, answer_of(c, 200, TYPE_MSGPACK, 0), 0);
 }
 
 int agx_conn_reply_accepted(agx_conn *c, uint64_t now, agx_view call_id)
 {
         agx_mp_writer w = scratch_writer(c);
-        agx_answer a;
-        int r;
+        agx_answer a = answer_of(c, 202, TYPE_MSGPACK, 0);
 
-        agx_call_reply_put_accepted(&w, call_id);
-        r = agx_mp_writer_end(&w);
-        if (r)
-                return r;
-        a = reply_of(c, 202, c->scratch.len);
         a.location = call_id;
-        return reply_body(c, now, &a, agx_buf_view(&c->scratch));
+        agx_call_reply_put_accepted(&w, call_id);
+        return reply(c, now, &w, a, 0);
 }
 
 int agx_conn_reply_unavailable(agx_conn *c, uint64_t now)

@@ -300,7 +300,8 @@ static int start_child(agx_worker *w, const agx_worker_config *config, const fds
                                               .envp = env.vars,
                                               .fds = {-1, f->out[1], f->err[1], f->channel[1]},
                                               .oom_score_add = OOM_SCORE_ADD,
-                                              .core_limit = config->core_limit},
+                                              .core_limit = config->core_limit,
+                                              .nofile_limit = config->nofile_limit},
                             child_exited);
         agx_environ_deinit(&env);
         if (!r)

@@ -26,6 +26,7 @@ typedef struct agx_worker_config {
         char *const *environ; /* the server's own */
         agx_view box_id;
         uint64_t core_limit; /* soft RLIMIT_CORE for the worker */
+        uint64_t nofile_limit;
 } agx_worker_config;
 
 /* One of the two output pipes. */

@@ -1,0 +1,251 @@
+/*
+ * The ledger decides what a request is; here it is only carried out. A call whose outcome cannot be stored for want of
+ * memory still ends: as a fault without a payload, which the roads tell as "unavailable".
+ */
+#include "server/calls.h"
+#include "base/err.h"
+#include "proto/limits.h"
+
+typedef struct held {
+        agx_list node;
+        agx_call *call;
+        agx_buf frame;
+} held;
+
+int agx_calls_init(agx_calls *c, const uint8_t seed[16])
+{
+        *c = (agx_calls){0};
+        agx_list_init(&c->held);
+        return agx_ledger_new(&c->ledger, seed);
+}
+
+static void free_held(agx_calls *c, held *h)
+{
+        agx_list_unlink(&h->node);
+        c->held_bytes -= h->frame.len;
+        agx_buf_deinit(&h->frame);
+        free(h);
+}
+
+void agx_calls_deinit(agx_calls *c)
+{
+        if (!c->ledger)
+                return;
+        agx_list_foreach_safe(node, &c->held)
+        {
+                free_held(c, agx_container_of(node, held, node));
+        }
+        agx_ledger_free(c->ledger);
+        c->ledger = NULL;
+}
+
+/* ---- ends ---- */
+
+static agx_call *end_with_fault(agx_calls *c, agx_call *call, const agx_fault *fault)
+{
+        agx_buf payload = AGX_BUF_NULL(AGX_MAX_FAULT_MESSAGE + AGX_MAX_FAULT_TRACEBACK + 4096);
+        agx_mp_writer w = agx_mp_writer_on(&payload);
+
+        agx_fault_put(&w, fault);
+        if (agx_mp_writer_end(&w))
+                agx_buf_clear(&payload);
+        agx_ledger_finish(c->ledger, call, false, &payload);
+        return call;
+}
+
+static agx_call *end_with_words(agx_calls *c, agx_call *call, agx_fault_type type, const char *words)
+{
+        return end_with_fault(c, call, &(agx_fault){.type = agx_fault_type_text(type), .message = agx_view_str(words)});
+}
+
+static agx_call *end_with_value(agx_calls *c, agx_call *call, agx_view value)
+{
+        agx_buf payload = AGX_BUF_NULL(AGX_MAX_MESSAGE);
+
+        if (agx_buf_append_view(&payload, value)) {
+                agx_buf_deinit(&payload);
+                agx_ledger_finish(c->ledger, call, false, &payload);
+                return call;
+        }
+        agx_ledger_finish(c->ledger, call, true, &payload);
+        return call;
+}
+
+/* ---- begins ---- */
+
+static int put_frame(agx_buf *out, const agx_call_request *request)
+{
+        return agx_frame_put(out, &(agx_frame){.kind = AGX_FRAME_CALL,
+                                               .call_id = request->call_id,
+                                               .callable = request->callable,
+                                               .arguments = request->arguments,
+                                               .context = request->context,
+                                               .has_stream = request->has_stream,
+                                               .stream = request->stream});
+}
+
+static int hold(agx_calls *c, agx_call *call, const agx_call_request *request)
+{
+        held *h = calloc(1, sizeof(*h));
+        int r;
+
+        if (!h)
+                return agx_trace(-ENOMEM);
+        h->frame = AGX_BUF_NULL((size_t)AGX_MAX_MESSAGE + 4);
+        r = put_frame(&h->frame, request);
+        if (r) {
+                agx_buf_deinit(&h->frame);
+                free(h);
+                return r;
+        }
+        h->call = call;
+        c->held_bytes += h->frame.len;
+        agx_list_push_back(&c->held, &h->node);
+        return 0;
+}
+
+static int begin(agx_calls *c, agx_call *call, const agx_call_request *request, const agx_calls_worker *worker)
+{
+        int r;
+
+        if (!worker)
+                return hold(c, call, request);
+        r = put_frame(worker->out, request);
+        if (!r)
+                agx_ledger_start(c->ledger, call, worker->number);
+        return r;
+}
+
+static const char *missing(const agx_call_request *request)
+{
+        if (!request->callable.p)
+                return "'callable'";
+        return request->arguments.p ? NULL : "'arguments'";
+}
+
+/* A new entry: starts it, or ends it on the spot. */
+static agx_submit accept_new(agx_calls *c, agx_call *call, const agx_call_request *request,
+                             const agx_calls_worker *worker)
+{
+        size_t waiting = worker ? worker->queued : c->held_bytes;
+        int r;
+
+        if (missing(request)) {
+                end_with_words(c, call, AGX_FAULT_KEY_ERROR, missing(request));
+                return AGX_SUBMIT_ENDED;
+        }
+        if (waiting > AGX_WORKER_QUEUE_BYTES - request->arguments.n) {
+                end_with_words(c, call, AGX_FAULT_BUSY, "too many bytes wait for the worker");
+                return AGX_SUBMIT_ENDED;
+        }
+        r = begin(c, call, request, worker);
+        if (!r)
+                return worker ? AGX_SUBMIT_STARTED : AGX_SUBMIT_HELD;
+        if (r == AGX_FRAME_E_TOO_LARGE)
+                end_with_words(c, call, AGX_FAULT_FRAME_TOO_LARGE, "the call needs a frame above the limit of 256 MiB");
+        else
+                end_with_words(c, call, AGX_FAULT_BUSY, "the server is out of memory");
+        return AGX_SUBMIT_ENDED;
+}
+
+static void take_acks(agx_calls *c, agx_view session, agx_view acks)
+{
+        agx_call_acks walk = agx_call_acks_of(acks);
+        agx_view id;
+
+        while (agx_call_acks_next(&walk, &id))
+                agx_ledger_ack(c->ledger, session, id);
+}
+
+int agx_calls_submit(agx_calls *c, const agx_call_request *request, agx_view session, uint64_t now,
+                     const agx_calls_worker *worker, agx_submit *verdict, agx_call **call, agx_fault *fault)
+{
+        agx_offer offer;
+        int r;
+
+        if (request->acks.p)
+                take_acks(c, session, request->acks);
+        r = agx_ledger_offer(c->ledger, session, request->call_id, now, &offer, call);
+        if (r)
+                return r;
+        *fault = (agx_fault){0};
+        switch (offer) {
+        case AGX_OFFER_NEW:
+                *verdict = accept_new(c, *call, request, worker);
+                break;
+        case AGX_OFFER_OPEN:
+                *verdict = AGX_SUBMIT_OPEN;
+                break;
+        case AGX_OFFER_RETAINED:
+                *verdict = AGX_SUBMIT_ENDED;
+                break;
+        case AGX_OFFER_RETIRED:
+                *verdict = AGX_SUBMIT_FAULT;
+                fault->type = agx_fault_type_text(AGX_FAULT_RESULT_UNAVAILABLE);
+                fault->message = AGX_VIEW("the call has run, and its result is no longer kept");
+                fault->reason = AGX_VIEW("dropped");
+                break;
+        case AGX_OFFER_BUSY:
+                *verdict = AGX_SUBMIT_FAULT;
+                fault->type = agx_fault_type_text(AGX_FAULT_BUSY);
+                fault->message = AGX_VIEW("too many calls are open");
+                break;
+        }
+        return 0;
+}
+
+agx_call *agx_calls_start_held(agx_calls *c, const agx_calls_worker *worker)
+{
+        agx_list *node;
+
+        while ((node = agx_list_first(&c->held))) {
+                held *h = agx_container_of(node, held, node);
+                agx_call *call = h->call;
+                int r = agx_buf_append_view(worker->out, agx_buf_view(&h->frame));
+
+                free_held(c, h);
+                if (r)
+                        return end_with_words(c, call, AGX_FAULT_BUSY, "the server is out of memory");
+                agx_ledger_start(c->ledger, call, worker->number);
+        }
+        return NULL;
+}
+
+/* ---- from the worker ---- */
+
+agx_call *agx_calls_frame(agx_calls *c, uint64_t worker, const agx_frame *frame, const char **odd)
+{
+        agx_call *call;
+
+        *odd = NULL;
+        if (frame->kind != AGX_FRAME_RESULT && frame->kind != AGX_FRAME_ERROR) {
+                *odd = "a frame that is not a worker's to send";
+                return NULL;
+        }
+        call = agx_ledger_open(c->ledger, frame->call_id);
+        if (!call || call->state != AGX_CALL_RUNNING || call->worker != worker) {
+                *odd = "the outcome of a call that does not run there";
+                return NULL;
+        }
+        return frame->kind == AGX_FRAME_RESULT ? end_with_value(c, call, frame->value)
+                                               : end_with_fault(c, call, &frame->fault);
+}
+
+agx_call *agx_calls_worker_died(agx_calls *c, uint64_t worker, const agx_fault *fault)
+{
+        agx_call *call = agx_ledger_running_in(c->ledger, worker);
+
+        return call ? end_with_fault(c, call, fault) : NULL;
+}
+
+agx_call *agx_calls_unavailable(agx_calls *c, const agx_fault *fault)
+{
+        agx_list *node = agx_list_first(&c->held);
+        agx_call *call;
+
+        if (!node)
+                return NULL;
+        call = agx_container_of(node, held, node)->call;
+        free_held(c, agx_container_of(node, held, node));
+        return end_with_fault(c, call, fault);
+}

@@ -1,0 +1,59 @@
+#ifndef AGX_SERVER_CALLS_H
+#define AGX_SERVER_CALLS_H
+/*
+ * Between the roads that calls come by and the worker that runs them: a request becomes an entry of the ledger and a
+ * frame; a frame, a death or the lack of a worker ends entries. A brain: frames are appended to buffers, ended calls are
+ * given back one by one, and the shell delivers each to its waiter.
+ *
+ * Until a worker is ready, frames are held here, oldest first, and their calls stay ACCEPTED: nothing of them can have run.
+ */
+#include "proto/callmsg.h"
+#include "proto/frame.h"
+#include "server/ledger.h"
+
+/* Who gets a call's answer as it comes: what agx_call.waiter points to. Each road brings its own. */
+typedef struct agx_waiter agx_waiter;
+struct agx_waiter {
+        /* The call has ended: answer, then tell the ledger how (agx_ledger_answered or agx_ledger_keep). */
+        void (*deliver)(agx_waiter *self, agx_call *call);
+        /* Somebody else sees to the call from now on. */
+        void (*forget)(agx_waiter *self, agx_call *call);
+};
+
+typedef struct agx_calls {
+        agx_ledger *ledger;
+        agx_list held;
+        size_t held_bytes;
+} agx_calls;
+
+/* A worker that takes frames now. */
+typedef struct agx_calls_worker {
+        uint64_t number;
+        agx_buf *out;
+        size_t queued; /* bytes on their way to it */
+} agx_calls_worker;
+
+typedef enum agx_submit {
+        AGX_SUBMIT_STARTED, /* new: its frame is in worker->out; it ends later */
+        AGX_SUBMIT_HELD,    /* new: waits for a worker; it ends later */
+        AGX_SUBMIT_OPEN,    /* a repeat of one that has not ended */
+        AGX_SUBMIT_ENDED,   /* the result is in *call: deliver it */
+        AGX_SUBMIT_FAULT    /* no entry; *fault is the answer, its texts static */
+} agx_submit;
+
+int agx_calls_init(agx_calls *c, const uint8_t seed[16]);
+void agx_calls_deinit(agx_calls *c);
+
+/* Takes a request with its acknowledgements. `worker` NULL: none is ready. 0 or -ENOMEM (nothing was begun). */
+int agx_calls_submit(agx_calls *c, const agx_call_request *request, agx_view session, uint64_t now,
+                     const agx_calls_worker *worker, agx_submit *verdict, agx_call **call, agx_fault *fault);
+/* Starts what was held. Gives back a call that could not be (for want of memory) to be delivered; call until NULL. */
+agx_call *agx_calls_start_held(agx_calls *c, const agx_calls_worker *worker);
+
+/* A frame from `worker`: the call it ended, or NULL. `*odd` (may be set only with NULL): static words on a frame that fits nothing. */
+agx_call *agx_calls_frame(agx_calls *c, uint64_t worker, const agx_frame *frame, const char **odd);
+/* Each gives one ended call at a time, NULL when there are no more. */
+agx_call *agx_calls_worker_died(agx_calls *c, uint64_t worker, const agx_fault *fault);
+agx_call *agx_calls_unavailable(agx_calls *c, const agx_fault *fault);
+
+#endif

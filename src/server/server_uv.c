@@ -1,0 +1,440 @@
+/*
+ * Start: token, calls, listener, worker, then the ready line. The worker is spawned before the line is written, so that its
+ * interpreter boots while the host connects.
+ *
+ * End: whatever the reason, the same steps. No new connections and no new calls; the worker is asked to stop, then made
+ * to; its calls end and are answered; then the loop stops, what the worker left behind is killed, and the process exits.
+ */
+#include "server/server_uv.h"
+#include "base/cleanup.h"
+#include "io/reaper.h"
+#include "proto/limits.h"
+#include "server/http_uv.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { LAST_WORDS_MS = 200 };
+
+void agx_server_note(agx_server *s, const char *format, ...)
+{
+        char text[512];
+        va_list ap;
+        int n;
+
+        va_start(ap, format);
+        n = vsnprintf(text, sizeof(text), format, ap);
+        va_end(ap);
+        if (n > 0)
+                agx_relay_line(&s->log, AGX_VIEW("agentix-runtime: "),
+                               agx_view_of(text, n < (int)sizeof(text) ? (size_t)n : sizeof(text) - 1));
+}
+
+/* ---- calls ---- */
+
+bool agx_server_worker(agx_server *s, agx_calls_worker *worker)
+{
+        agx_worker *w = agx_supervisor_uv_ready(&s->supervisor);
+
+        if (!w)
+                return false;
+        *worker = (agx_calls_worker){w->number, agx_stream_out(&w->channel), agx_stream_queued(&w->channel)};
+        return true;
+}
+
+void agx_server_worker_fed(agx_server *s)
+{
+        agx_worker *w = agx_supervisor_uv_ready(&s->supervisor);
+
+        w->worked = true;
+        agx_stream_touch(&w->channel);
+}
+
+void agx_server_ledger_touched(agx_server *s)
+{
+        agx_ledger_counts counts = agx_ledger_count(s->calls.ledger);
+
+        if (s->ledger_tick.at == UINT64_MAX && counts.retained)
+                agx_deadline_set(&s->ledger_tick, agx_loop_now(&s->loop) + AGX_LEDGER_INLINE_MS);
+        if (counts.evicted != s->evicted_told && !s->evicted_told)
+                agx_server_note(s, "results that nobody acknowledged are being dropped, the oldest first");
+        s->evicted_told = counts.evicted;
+}
+
+static void on_ledger_tick(agx_deadline *d)
+{
+        agx_server *s = agx_container_of(d, agx_server, ledger_tick);
+
+        agx_deadline_set(d, agx_ledger_tick(s->calls.ledger, agx_loop_now(&s->loop)));
+}
+
+void agx_server_deliver(agx_server *s, agx_call *call)
+{
+        agx_waiter *waiter = call->waiter;
+
+        if (waiter)
+                waiter->deliver(waiter, call);
+        else
+                agx_ledger_keep(s->calls.ledger, call);
+        agx_server_ledger_touched(s);
+}
+
+static void on_worker_ready(void *user, uint64_t number)
+{
+        agx_server *s = user;
+        agx_calls_worker worker;
+        agx_call *call;
+        bool some = !agx_list_empty(&s->calls.held);
+
+        (void)number;
+        if (!some || !agx_server_worker(s, &worker))
+                return;
+        while ((call = agx_calls_start_held(&s->calls, &worker)))
+                agx_server_deliver(s, call);
+        agx_server_worker_fed(s);
+}
+
+static void on_worker_frame(void *user, uint64_t number, const agx_frame *frame)
+{
+        agx_server *s = user;
+        const char *odd;
+        agx_call *call = agx_calls_frame(&s->calls, number, frame, &odd);
+
+        if (call)
+                agx_server_deliver(s, call);
+        else
+                agx_server_note(s, "the worker sent %s; it was skipped", odd);
+}
+
+static void on_worker_died(void *user, uint64_t number, const agx_fault *fault)
+{
+        agx_server *s = user;
+        agx_call *call;
+
+        while ((call = agx_calls_worker_died(&s->calls, number, fault)))
+                agx_server_deliver(s, call);
+}
+
+static void on_worker_unavailable(void *user, const agx_fault *fault)
+{
+        agx_server *s = user;
+        agx_call *call;
+
+        while ((call = agx_calls_unavailable(&s->calls, fault)))
+                agx_server_deliver(s, call);
+}
+
+static void on_worker_note(void *user, agx_view line)
+{
+        agx_server *s = user;
+
+        agx_relay_line(&s->log, AGX_VIEW("agentix-runtime: "), line);
+}
+
+/* ---- the end ---- */
+
+static void stop_if_quiet(agx_server *s)
+{
+        if (s->supervisor_stopped && !s->n_connections)
+                agx_loop_stop(&s->loop);
+}
+
+static void drain_connections(agx_server *s)
+{
+        agx_list_foreach_safe(node, &s->connections)
+        {
+                agx_http_drain(agx_container_of(node, agx_http, node));
+        }
+}
+
+static void on_worker_stopped(void *user)
+{
+        agx_server *s = user;
+
+        s->supervisor_stopped = true;
+        drain_connections(s);
+        agx_deadline_set(&s->drain, agx_loop_now(&s->loop) + LAST_WORDS_MS);
+        stop_if_quiet(s);
+}
+
+static void on_drain_over(agx_deadline *d)
+{
+        agx_loop_stop(&agx_container_of(d, agx_server, drain)->loop);
+}
+
+static void stop(agx_server *s, const char *why)
+{
+        static const agx_fault gone = {.type = {"WorkerDied", 10}, .message = {"the server is shutting down", 27}};
+
+        if (s->site.draining)
+                return;
+        s->site.draining = true;
+        agx_server_note(s, "stopping: %s", why);
+        agx_listener_close(&s->listener);
+        agx_deadline_set(&s->drain, agx_loop_now(&s->loop) + AGX_SERVER_DRAIN_MS - AGX_SERVER_KILL_MS);
+        on_worker_unavailable(s, &gone);
+        drain_connections(s);
+        agx_supervisor_uv_stop(&s->supervisor);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+        stop(handle->data, number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : "SIGHUP");
+}
+
+static void on_lease_over(agx_deadline *d)
+{
+        stop(agx_container_of(d, agx_server, lease), "the lease is over");
+}
+
+static void on_lifeline_data(agx_stream *stream, agx_view in)
+{
+        (void)stream;
+        (void)in;
+}
+
+static void on_lifeline_ended(agx_stream *stream, int error)
+{
+        (void)error;
+        stop(agx_container_of(stream, agx_server, lifeline), "the host is gone");
+}
+
+static void on_lifeline_closed(agx_stream *stream)
+{
+        (void)stream;
+}
+
+/* ---- connections ---- */
+
+static bool on_incoming(agx_listener *listener)
+{
+        agx_server *s = agx_container_of(listener, agx_server, listener);
+
+        if (s->n_connections >= AGX_MAX_CONNECTIONS)
+                return false;
+        return !agx_http_accept(s, &listener->uv.stream, listener->tcp);
+}
+
+void agx_server_authorized(agx_server *s, int change)
+{
+        s->n_authorized += (size_t)change;
+        if (s->config->lease_ms != UINT64_MAX)
+                agx_deadline_set(&s->lease,
+                                 s->n_authorized ? UINT64_MAX : agx_loop_now(&s->loop) + s->config->lease_ms);
+}
+
+void agx_server_connection_closed(agx_server *s)
+{
+        s->n_connections--;
+        agx_listener_resume(&s->listener);
+        stop_if_quiet(s);
+}
+
+/* ---- the beginning ---- */
+
+static int failed(const agx_config *config, const char *what, int error)
+{
+        const char *why = error < 0 ? strerrordesc_np(-error) : "unusable";
+
+        fprintf(stderr, "agentix-runtime: error: %s: %s\n", what, why);
+        if (config->ready_fd >= 0)
+                dprintf(config->ready_fd, "failed %s: %s\n", what, why);
+        return -1;
+}
+
+static int read_token(agx_auth *auth, const char *path)
+{
+        char text[AGX_TOKEN_MAX + 64];
+        _cleanup_(agx_closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        size_t n = 0;
+        ssize_t got;
+        int r;
+
+        if (fd < 0)
+                return -errno;
+        do {
+                got = read(fd, text + n, sizeof(text) - n);
+                n += got > 0 ? (size_t)got : 0;
+        } while (got > 0 && n < sizeof(text));
+        r = got < 0 ? -errno : agx_auth_set_token(auth, agx_view_of(text, n));
+        explicit_bzero(text, sizeof(text));
+        return r;
+}
+
+static int init_auth(agx_server *s)
+{
+        const agx_config *c = s->config;
+        int r = c->token_file ? read_token(&s->site.auth, c->token_file) : 0;
+
+        unsetenv("AGENTIX_TOKEN_FILE");
+        if (r)
+                return failed(c, "the token file", r);
+        r = agx_auth_set_hosts(&s->site.auth, agx_view_str(c->allowed_hosts));
+        if (r)
+                return failed(c, "AGENTIX_ALLOWED_HOSTS", r);
+        r = agx_auth_set_origins(&s->site.auth, agx_view_str(c->allowed_origins));
+        return r ? failed(c, "AGENTIX_ALLOWED_ORIGINS", r) : 0;
+}
+
+static int init_random(agx_server *s)
+{
+        unsigned char raw[16], seed[16];
+        int r;
+
+        if (getrandom(raw, sizeof(raw), 0) != (ssize_t)sizeof(raw) ||
+            getrandom(seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
+                return failed(s->config, "random numbers", -errno);
+        for (size_t i = 0; i < sizeof(raw); i++)
+                snprintf(s->instance + 2 * i, 3, "%02x", raw[i]);
+        s->site.instance = agx_view_str(s->instance);
+        r = agx_calls_init(&s->calls, seed);
+        return r ? failed(s->config, "the table of calls", r) : 0;
+}
+
+static int listen_on(agx_server *s)
+{
+        const agx_config *c = s->config;
+        /* With a token the socket may be open to other users: the host's and the box's may differ. */
+        unsigned mode = agx_auth_has_token(&s->site.auth) ? 0666 : 0600;
+        int r = c->bind_socket ? agx_listener_open_unix(&s->listener, &s->loop, c->bind_socket, mode, on_incoming)
+                               : agx_listener_open_tcp(&s->listener, &s->loop, c->bind_host, c->bind_port, on_incoming);
+        char what[256];
+
+        if (!r)
+                return 0;
+        if (c->bind_socket)
+                snprintf(what, sizeof(what), "cannot listen on %.200s", c->bind_socket);
+        else
+                snprintf(what, sizeof(what), "cannot listen on %.64s port %u", c->bind_host, c->bind_port);
+        return failed(c, what, r);
+}
+
+static void watch_signals(agx_server *s)
+{
+        static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+
+        for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+                uv_signal_init(&s->loop.uv, &s->signals[i]);
+                s->signals[i].data = s;
+                uv_signal_start(&s->signals[i], on_signal, numbers[i]);
+        }
+}
+
+static int watch_lifeline(agx_server *s)
+{
+        static const agx_stream_ops ops = {.data = on_lifeline_data,
+                                           .ended = on_lifeline_ended,
+                                           .closed = on_lifeline_closed};
+        int r;
+
+        if (s->config->lifeline_fd < 0)
+                return 0;
+        agx_stream_init_pipe(&s->lifeline, &s->loop, 0, &ops);
+        s->has_lifeline = true;
+        r = agx_stream_open(&s->lifeline, s->config->lifeline_fd);
+        if (!r)
+                r = agx_stream_read(&s->lifeline);
+        return r ? failed(s->config, "AGENTIX_LIFELINE_FD", r) : 0;
+}
+
+static void start_worker(agx_server *s, char *const *environ)
+{
+        static const agx_supervisor_uv_ops ops = {.ready = on_worker_ready,
+                                                  .frame = on_worker_frame,
+                                                  .died = on_worker_died,
+                                                  .unavailable = on_worker_unavailable,
+                                                  .stopped = on_worker_stopped,
+                                                  .note = on_worker_note};
+        agx_worker_config config = {.python = s->config->python,
+                                    .environ = environ,
+                                    .box_id = agx_view_of(s->instance, 8),
+                                    .core_limit = s->config->core_limit,
+                                    .nofile_limit = s->config->nofile_limit};
+
+        agx_supervisor_uv_init(&s->supervisor, &s->loop, &s->log, &config, &ops, s);
+        agx_supervisor_uv_start(&s->supervisor);
+}
+
+static void say_ready(agx_server *s)
+{
+        int fd = s->config->ready_fd;
+
+        agx_server_note(s, "%.*s listens on %s", (int)s->site.version.n, s->site.version.p, s->listener.url);
+        if (fd < 0)
+                return;
+        dprintf(fd, "ready %s %s\n", s->listener.url, s->instance);
+        close(fd);
+}
+
+static int start(agx_server *s, char *const *environ)
+{
+        int r = init_auth(s);
+
+        if (!r)
+                r = init_random(s);
+        if (!r)
+                r = listen_on(s);
+        if (!r)
+                r = watch_lifeline(s);
+        if (r)
+                return r;
+        r = agx_reaper_start(&s->loop);
+        if (r)
+                return failed(s->config, "the reaper", r);
+        watch_signals(s);
+        start_worker(s, environ);
+        agx_server_authorized(s, 0);
+        say_ready(s);
+        return 0;
+}
+
+static void close_all(agx_server *s, bool started)
+{
+        agx_listener_close(&s->listener);
+        if (started) {
+                agx_supervisor_uv_close(&s->supervisor);
+                for (size_t i = 0; i < sizeof(s->signals) / sizeof(s->signals[0]); i++)
+                        uv_close((uv_handle_t *)&s->signals[i], NULL);
+                agx_reaper_stop();
+        }
+        agx_list_foreach_safe(node, &s->connections)
+        {
+                agx_http_close(agx_container_of(node, agx_http, node));
+        }
+        if (s->has_lifeline)
+                agx_stream_close(&s->lifeline);
+        agx_deadline_close(&s->lease, NULL);
+        agx_deadline_close(&s->ledger_tick, NULL);
+        agx_deadline_close(&s->drain, NULL);
+        agx_relay_close(&s->log);
+}
+
+int agx_server_run(agx_server *s, const agx_config *config, char *const *environ, const char *version)
+{
+        int r;
+
+        *s = (agx_server){.config = config};
+        agx_list_init(&s->connections);
+        agx_auth_init(&s->site.auth);
+        s->site.version = agx_view_str(version);
+        r = agx_loop_init(&s->loop);
+        if (r)
+                return failed(config, "the event loop", r);
+        agx_relay_init(&s->log, &s->loop, STDERR_FILENO, AGX_RELAY_BYTES);
+        agx_deadline_init(&s->lease, &s->loop, on_lease_over);
+        agx_deadline_init(&s->ledger_tick, &s->loop, on_ledger_tick);
+        agx_deadline_init(&s->drain, &s->loop, on_drain_over);
+        r = start(s, environ);
+        if (!r)
+                agx_loop_run(&s->loop);
+        close_all(s, !r);
+        agx_loop_deinit(&s->loop);
+        if (!r)
+                agx_reaper_kill_descendants(AGX_SERVER_KILL_MS);
+        agx_calls_deinit(&s->calls);
+        agx_auth_deinit(&s->site.auth);
+        return r;
+}

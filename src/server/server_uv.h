@@ -1,0 +1,56 @@
+#ifndef AGX_SERVER_SERVER_UV_H
+#define AGX_SERVER_SERVER_UV_H
+/*
+ * The runtime server: a listener, its connections, the calls, one supervised worker, and the reasons to end: a signal,
+ * the host's lifeline, the lease.
+ */
+#include "io/loop.h"
+#include "io/relay.h"
+#include "server/calls.h"
+#include "server/config.h"
+#include "server/conn.h"
+#include "server/listener_uv.h"
+#include "worker/supervisor_uv.h"
+
+typedef struct agx_server agx_server;
+
+struct agx_server {
+        agx_loop loop;
+        agx_relay log;
+        const agx_config *config;
+        agx_site site;
+        char instance[33];
+        agx_calls calls;
+        agx_supervisor_uv supervisor;
+        agx_listener listener;
+        agx_list connections;
+        size_t n_connections;
+        size_t n_authorized;
+        agx_deadline lease;
+        agx_deadline ledger_tick;
+        agx_deadline drain;
+        uv_signal_t signals[3];
+        agx_stream lifeline;
+        bool has_lifeline;
+        bool supervisor_stopped;
+        uint64_t evicted_told;
+};
+
+/* Runs a server to its end. 0, or a negative error after writing `failed <reason>` where the host reads it. */
+int agx_server_run(agx_server *s, const agx_config *config, char *const *environ, const char *version);
+
+/* ---- for its connections ---- */
+
+/* The worker to submit to, or false: none is ready. */
+bool agx_server_worker(agx_server *s, agx_calls_worker *worker);
+/* A frame was put into the worker's buffer. */
+void agx_server_worker_fed(agx_server *s);
+/* Ended calls go to their waiters. */
+void agx_server_deliver(agx_server *s, agx_call *call);
+/* The ledger has something with an expiry. */
+void agx_server_ledger_touched(agx_server *s);
+void agx_server_authorized(agx_server *s, int change);
+void agx_server_connection_closed(agx_server *s);
+void agx_server_note(agx_server *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif
