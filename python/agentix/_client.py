@@ -289,7 +289,7 @@ class _Shell:
 
             self._ssl = ssl.create_default_context()
         transport, _ = await asyncio.get_running_loop().create_connection(
-            lambda: _Feed(self, serial), self._address.host, self._address.port, ssl=self._ssl
+            lambda: _Feed(self, serial), self._address.host or "", self._address.port, ssl=self._ssl
         )
         return transport
 

@@ -9,7 +9,7 @@ import socket as _socket
 import sys
 import sysconfig
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def _executable() -> str:
 
 
 @contextlib.asynccontextmanager
-async def _serve(python: str, token: str | None, socket: str | None) -> AsyncIterator[str]:
+async def _serve(python: str, token: str | None, socket: str | None) -> AsyncGenerator[str]:
     with tempfile.TemporaryDirectory(prefix="agentix-serve-") as directory:
         output = Path(directory, "output")
         env = _environment(Path(directory), token, socket)

@@ -110,8 +110,10 @@ static void open_failure(agx_client *c, const char *why, uint64_t now_ms)
                 c->reopen_ms = now_ms + 1000;
                 return;
         }
-        if (c->n_opening)
+        if (c->n_opening) {
+                c->reopen_ms = now_ms + agx_calls_backoff(c, c->failures + 1); /* the others will tell */
                 return;
+        }
         ++c->failures;
         if (!c->connected || !c->config.reconnect || (c->config.attempts && c->failures > c->config.attempts)) {
                 c->failures = 0;

@@ -1,7 +1,7 @@
 """A runtime server that is not ours: POST /call and GET /health over asyncio streams, with pickles run in-process.
 
-It imports nothing of the project, so that what the client sends is judged by the documents alone. It is strict: whatever
-a real server would refuse is noted in `violations` and refused. And it can play the villain: `Behaviour` says how.
+It imports nothing of the project, so that what the client sends is judged by the documents alone. It is strict:
+whatever a real server would refuse is noted in `violations`. And it can play the villain: `Behaviour` says how.
 """
 
 from __future__ import annotations
@@ -178,6 +178,7 @@ class StandIn:
         for task in [*self._tasks, *self.calls.values()]:
             task.cancel()
         await asyncio.gather(*self._tasks, *self.calls.values(), return_exceptions=True)
+        self.calls = {}
         await asyncio.sleep(0.01)
 
     def drop_connections(self) -> None:
@@ -263,6 +264,8 @@ class StandIn:
         self.violations.append(what)
 
     async def _answer(self, writer: asyncio.StreamWriter, status: int, body: bytes, *fields: str) -> bool:
+        if writer.transport.is_closing():
+            raise ConnectionResetError("dropped meanwhile")
         lines = [f"HTTP/1.1 {status} Status", f"Content-Length: {len(body)}", *fields, "", ""]
         writer.write("\r\n".join(lines).encode() + body)
         await writer.drain()

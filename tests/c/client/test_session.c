@@ -826,6 +826,36 @@ static void test_reconnects_with_growing_pauses(void **state)
         finish(&f);
 }
 
+/* Several connections that fail are one failure, however many calls wait. */
+static void test_many_calls_and_no_server(void **state)
+{
+        enum { N = 50 };
+        fixture f;
+
+        (void)state;
+        begin(&f);
+        for (int i = 0; i < N; ++i)
+                start(&f);
+        work(&f);
+        for (size_t i = 0; i < f.n_ends; ++i)
+                drop(&f, &f.ends[i]);
+        f.refuse_open = "Connection refused";
+        work(&f);
+        assert_null(agx_client_next_done(f.client));
+        pass(&f, 100);
+        pass(&f, 200);
+        assert_null(agx_client_next_done(f.client));
+        pass(&f, 400);
+        for (int i = 0; i < N; ++i) {
+                agx_client_call *call = agx_client_next_done(f.client);
+
+                assert_non_null(call);
+                assert_int_equal(agx_client_call_result(call)->outcome, AGX_CLIENT_UNREACHABLE);
+                agx_client_call_free(f.client, call, f.now);
+        }
+        finish(&f);
+}
+
 /* ---- long calls ---- */
 
 static void test_accepted_is_polled(void **state)
@@ -1362,6 +1392,7 @@ int main(void)
                 cmocka_unit_test(test_no_reconnection),
                 cmocka_unit_test(test_first_connect_fails_at_once),
                 cmocka_unit_test(test_reconnects_with_growing_pauses),
+                cmocka_unit_test(test_many_calls_and_no_server),
                 cmocka_unit_test(test_accepted_is_polled),
                 cmocka_unit_test(test_silence_is_a_loss),
                 cmocka_unit_test(test_never_seen_is_sent_again_and_dropped_is_not),
