@@ -7,6 +7,9 @@
  *   200      {ok: true, value: bin} or {ok: false, error: {...}}
  *   202      {call_id: str}
  *   400      {ok: false, error: {type: "BadRequest", message}}
+ *
+ * How strictly maps are read is in fields.h: nil counts as absent, unknown keys are passed over, a known key twice or of
+ * another type fails, str and bin are told apart.
  */
 #include "proto/fault.h"
 

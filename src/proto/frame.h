@@ -4,7 +4,8 @@
  * Worker frames: u32 little-endian length, then a msgpack map with `type`.
  *
  * agx_deframer cuts a byte stream into payloads. agx_frame is a payload read into fields, or fields to be written.
- * A payload with length 0 stands for an empty map.
+ * A payload with length 0 stands for an empty map. A key counts as known in the kinds that have it, elsewhere it is passed
+ * over; nil counts as absent (fields.h).
  */
 #include "proto/fault.h"
 

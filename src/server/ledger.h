@@ -45,12 +45,13 @@ typedef struct agx_call {
         bool ok;             /* RETAINED: .payload is a value, else an encoded fault map */
         agx_buf payload;     /* RETAINED */
 
+        bool kept; /* RETAINED, and answered() or keep() was called: other verbs may retire it */
+
         /* Private to ledger.c. */
         agx_list by_expiry;
         size_t bytes; /* of the payload as it came, whatever the server did with it since */
         bool foreign; /* retired into the ring of foreign ids, not its session's window */
-        bool kept;    /* RETAINED and answered() or keep() was called: it may be evicted */
-        bool dropped; /* RETAINED, acknowledged or cancelled before that: goes with the next of them */
+        bool dropped; /* acknowledged or cancelled before it was kept: goes with answered() or keep() */
 } agx_call;
 
 static inline agx_view agx_call_id(const agx_call *call)
