@@ -14,7 +14,7 @@ def greet(name: str) -> str:
 
 
 def fit_line(points: list[tuple[float, float]]) -> dict[str, float]:
-    """Least squares by numpy, which only the sandbox needs to have."""
+    """Least squares by numpy: only the sandbox needs it, as plain numbers come back."""
     import numpy as np
 
     x, y = np.array(points).T
@@ -23,7 +23,7 @@ def fit_line(points: list[tuple[float, float]]) -> dict[str, float]:
 
 
 def running_mean(values: list[float], window: int) -> Any:
-    """Return a numpy array: it comes back as one."""
+    """Return a numpy array: it comes back as one to a host that has imported numpy."""
     import numpy as np
 
     return np.convolve(values, np.ones(window) / window, mode="valid")
