@@ -286,6 +286,8 @@ static void test_acks(void **state)
         }
         assert_int_equal(count_acks(AGX_VIEW_NULL), 0);
         assert_int_equal(count_acks(AGX_VIEW("\x90")), 0);
+        assert_int_equal(count_acks(AGX_VIEW("\xa1x")), 0); /* bytes that nobody checked do no harm */
+        assert_int_equal(count_acks(AGX_VIEW("\x93\xa1x\xc1\xa1y")), 1);
         /* What is not a str is passed over, whatever it is. */
         assert_true(agx_call_request_get(AGX_VIEW("\x82" ID "\xa4"
                                                   "acks\x95\x01\xa1x\xc4\x01y\x92\x01\x80\xa1z"),

@@ -108,12 +108,30 @@ static void test_out_of_memory(void **state)
         agx_sessions_deinit(&s); /* with a session in it */
 }
 
+/* The last thing that can fail, once everything else was there. */
+static void test_out_of_memory_at_the_map(void **state)
+{
+        agx_sessions s;
+        agx_session *session;
+
+        (void)state;
+        agx_sessions_init(&s, seed, 2, 10, 8);
+        assert_int_equal(agx_idring_reserve(&s.forgotten, 10), 0);
+        agx_oom_arm(2);
+        assert_int_equal(agx_sessions_make(&s, AGX_VIEW("a"), &session), -ENOMEM);
+        assert_true(agx_oom_disarm());
+        assert_null(session);
+        assert_int_equal(s.by_name.count, 0);
+        agx_sessions_deinit(&s);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_split),
                 cmocka_unit_test(test_room),
                 cmocka_unit_test(test_out_of_memory),
+                cmocka_unit_test(test_out_of_memory_at_the_map),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
