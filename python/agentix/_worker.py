@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import os
 import sys
-from _collections import OrderedDict  # pyright: ignore[reportMissingModuleSource]
 from _contextvars import copy_context
 from _pickle import dumps, loads
 from _thread import allocate_lock
-from threading import Event, Thread
+from threading import Thread
 
 from agentix._callable import RemoteCallable
 from agentix._core import Call, Channel
@@ -25,9 +24,14 @@ from agentix._core import Call, Channel
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
+    from collections import OrderedDict
     from collections.abc import Awaitable, Callable
+    from signal import SIGINT, signal
     from types import TracebackType
     from typing import Any
+else:
+    from _collections import OrderedDict
+    from _signal import SIGINT, signal
 
 THREADS_MAX = 1024
 """Sync calls that run at once; further ones wait for one of these threads."""
@@ -39,11 +43,12 @@ PICKLE_PROTOCOL = 5
 
 _CO_COROUTINE = 0x80  # flags of code objects, as inspect names them; importing it would cost milliseconds
 _CO_ITERABLE_COROUTINE = 0x100
+_true_name = type.__dict__["__name__"].__get__  # of a class, whatever its metaclass makes of __name__
 _OUR_FILES = (__file__, RemoteCallable.resolve.__code__.co_filename)  # left out at the top of tracebacks
 
 
 class CallCancelledError(BaseException):
-    """Raised inside a sync target whose call was cancelled; not an `Exception`, so that it is not swallowed by habit."""
+    """Raised inside a sync target whose call was cancelled. Not an `Exception`, lest it be swallowed by habit."""
 
 
 class Worker:
@@ -57,9 +62,11 @@ class Worker:
         self._idle = 0
         self._waiting: OrderedDict[str, Call] = OrderedDict()  # calls for which there was no thread
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._loop_wanted = Event()
+        self._loop_wanted = allocate_lock()  # let go when there is one; no Event, which an interrupt can spoil
+        self._loop_wanted.acquire()
         self._loop_lock = allocate_lock()
         self._exiting = allocate_lock()
+        self._interruptible = False
         self._forked = False
 
     # ---- threads ----
@@ -68,14 +75,25 @@ class Worker:
         """Announce the worker and run until the server says otherwise; end the process itself."""
         os.register_at_fork(after_in_child=self._disown)
         self.channel.send_ready()
-        for _ in range(2):
+        with self._lock:
             self._start_thread()
+            self._start_thread()
+        signal(SIGINT, self._interrupt)
         while True:
             try:
-                self._loop_wanted.wait()
-                self._run_loop()
-            except BaseException as error:  # noqa: BLE001 - a signal of user code, or a callback that raised SystemExit
+                self._interruptible = True
+                while self._loop is None:
+                    self._loop_wanted.acquire()
+                self._run_loop(self._loop)
+            except BaseException as error:  # noqa: BLE001 - an interrupt, or a callback of user code that raised SystemExit
+                self._interruptible = False
                 _warn("the main thread was interrupted by %s", _type_name(error))
+
+    def _interrupt(self, _number: int, _frame: object) -> None:
+        """Raise KeyboardInterrupt, as Python does, but only where `serve` can take it."""
+        if self._interruptible:
+            self._interruptible = False
+            raise KeyboardInterrupt
 
     def _start_thread(self) -> None:
         Thread(target=self._serve_calls, name=f"agentix-call-{self._threads + 1}", daemon=True).start()
@@ -155,7 +173,7 @@ class Worker:
         except BaseException as error:  # noqa: BLE001 - importing is user code
             return self._fail(call, error)
         try:
-            args, kwargs = _load_arguments(call.arguments)
+            args, kwargs = _load_arguments(call.arguments or b"")
             call.arguments = None
         except BaseException as error:  # noqa: BLE001 - so is unpickling
             text = f"the arguments could not be decoded in the sandbox: {_type_name(error)}: {_text(error)}"
@@ -163,14 +181,14 @@ class Worker:
         if getattr(getattr(function, "__code__", None), "co_flags", 0) & _CO_COROUTINE:
             return self._hand_to_loop(call, lambda: function(*args, **kwargs))
         try:
-            value = call.run(copy_context().run, (function, *args), kwargs)
+            value: Any = call.run(copy_context().run, (function, *args), kwargs)
         except BaseException as error:  # noqa: BLE001 - any BaseException is this call's error
             return self._fail(call, error)
-        if hasattr(type(value), "__await__") or _is_generator_coroutine(value):
+        if _is_awaitable(value):
             return self._hand_to_loop(call, lambda: value)
         return self._succeed(call, value)
 
-    def _succeed(self, call: Call, value: Any) -> None:
+    def _succeed(self, call: Call, value: object) -> None:
         try:
             payload = dumps(value, PICKLE_PROTOCOL)
         except BaseException as error:  # noqa: BLE001 - pickling runs user code
@@ -252,21 +270,21 @@ class Worker:
         with self._loop_lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._loop_wanted.set()
+                self._loop_wanted.release()
             return self._loop
 
     def _start_task(self, call: Call, make: Callable[[], Awaitable[Any]]) -> None:
         assert self._loop is not None
         try:
             awaitable = make()
-            if not call.cancelled:
+            # A task that is cancelled before its first step never takes it, so the call would never be answered.
+            if call.cancelled:
+                _close_quietly(awaitable)
+                self._answer_cancelled(call)
+            else:
                 call.task = self._loop.create_task(self._await(call, awaitable))
-                return
         except BaseException as error:  # noqa: BLE001 - wrong arguments, or a task factory of user code
-            return self._fail(call, error)
-        # A task that is cancelled before its first step never takes it, so the call would never be answered.
-        _close_quietly(awaitable)
-        self._answer_cancelled(call)
+            self._fail(call, error)
 
     async def _await(self, call: Call, awaitable: Awaitable[Any]) -> None:
         try:
@@ -276,15 +294,14 @@ class Worker:
         else:
             self._succeed(call, value)
 
-    def _run_loop(self) -> None:
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         import asyncio
 
-        assert self._loop is not None
-        if self._loop.is_closed():
+        if loop.is_closed():
             _warn("user code closed the event loop; the worker ends")
             os._exit(1)
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
 
     # ---- the end ----
 
@@ -295,7 +312,7 @@ class Worker:
         self._exiting.acquire()
         try:
             Thread(target=_exit_after, args=(EXIT_SECONDS,), daemon=True).start()
-            atexit._run_exitfuncs()  # noqa: SLF001 - os._exit below would skip what user code registered
+            atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - os._exit below would skip what user code registered
         except BaseException as error:  # noqa: BLE001
             _warn("an exit function raised %s", _type_name(error))
         _flush()
@@ -355,14 +372,17 @@ def _load_from_newer(data: bytes) -> Any:
     return Loader(io.BytesIO(data)).load()
 
 
-def _is_generator_coroutine(value: object) -> bool:
-    """Whether it is a generator made by `types.coroutine`, which `await` takes although its type has no `__await__`."""
+def _is_awaitable(value: object) -> bool:
+    """Whether `await` takes it; a generator made by `types.coroutine` is one, although its type has no `__await__`."""
+    if hasattr(type(value), "__await__"):
+        return True
     return bool(getattr(getattr(value, "gi_code", None), "co_flags", 0) & _CO_ITERABLE_COROUTINE)
 
 
-def _close_quietly(value: object) -> None:
+def _close_quietly(value: Any) -> None:
     """Close a coroutine or generator that is thrown away, also inside a list or the like: it was not forgotten."""
-    for item in value if isinstance(value, (list, tuple, set)) else (value,):
+    items = value if type(value) in (list, tuple, set) else (value,)
+    for item in items:
         if hasattr(item, "cr_frame") or hasattr(item, "gi_frame"):
             try:
                 item.close()
@@ -371,11 +391,14 @@ def _close_quietly(value: object) -> None:
 
 
 def _name_of(cls: type) -> str:
-    return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    try:
+        return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    except BaseException:  # noqa: BLE001 - a metaclass is user code
+        return _true_name(cls)
 
 
 def _type_name(error: BaseException) -> str:
-    return type(error).__name__
+    return _true_name(type(error))
 
 
 def _text(error: BaseException) -> str:
@@ -402,7 +425,7 @@ def _without_our_frames(trace: TracebackType | None) -> TracebackType | None:
 
 def _clean(text: str) -> str:
     """Without lone surrogates, which UTF-8 cannot carry."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return str.encode(text, "utf-8", "backslashreplace").decode()
 
 
 def _warn(message: str, *args: object) -> None:
@@ -427,8 +450,9 @@ def _prepare_process() -> None:
         here = ""
     sys.path[:] = [entry for entry in sys.path if os.path.isabs(entry) and os.path.realpath(entry) != here]
     sys.setswitchinterval(0.0005)  # a CPU-bound call holds up every other one for this long at a time
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
+    streams: list[Any] = [sys.stdout, sys.stderr]
+    for stream in streams:
+        if stream is not None:  # as it is where the descriptor is closed
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 

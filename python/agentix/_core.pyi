@@ -1,0 +1,121 @@
+"""The C engine. Private; each part is described in its own file under python/ext/."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from os import PathLike
+from typing import Any, TypedDict, final
+
+__version__: str
+
+class Error(Exception): ...
+
+# ---- call.c, channel.c: the worker ----
+
+@final
+class Call:
+    id: str
+    target: str
+    arguments: bytes | None
+    context: bytes | None
+    task: Any
+    @property
+    def cancelled(self) -> bool: ...
+    def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any: ...
+    def cancel(self, exception: type[BaseException], /) -> bool: ...
+
+@final
+class Channel:
+    def __init__(self, fd: int, calls: dict[str, Call]) -> None: ...
+    def receive(self) -> Call | tuple[str, str | None] | None: ...
+    def send_ready(self) -> None: ...
+    def send_result(self, call_id: str, value: bytes, /) -> None: ...
+    def send_error(self, call_id: str, type: str, message: str, traceback: str | None, cancelled: bool, /) -> None: ...
+    def send_boot_error(
+        self, call_id: str, type: str, message: str, traceback: str | None, cancelled: bool, /
+    ) -> None: ...
+    def disown(self) -> None: ...
+
+# ---- provider.c ----
+
+class Wish(TypedDict, total=False):
+    """Keys that a wish does not have are left out; `kind`, `signal` and `timeout` (seconds) are always there."""
+
+    kind: str
+    argv: list[str]
+    env: list[str]
+    cwd: str
+    path: str
+    url: str
+    token_file: str
+    message: str
+    signal: int
+    timeout: float
+
+@final
+class Brain:
+    def next(self) -> Wish: ...
+    def event(self, kind: str, code: int = 0, text: bytes = b"", /) -> None: ...
+
+def uv_venv(
+    *,
+    uv: str | PathLike[str],
+    venv: str | PathLike[str],
+    python: str,
+    project: str | PathLike[str] | None,
+    install: Sequence[str],
+    index_url: str | None,
+    extra_index_url: Sequence[str],
+    constraints: str | PathLike[str] | None,
+    own: Sequence[str],
+    env: Sequence[str],
+) -> Brain: ...
+def uv_sandbox(
+    *,
+    runtime: str | PathLike[str],
+    python: str | PathLike[str],
+    dir: str | PathLike[str],
+    cwd: str | PathLike[str],
+    token_file: str | PathLike[str],
+    socket: str | PathLike[str] | None,
+    host: str,
+    ready: float,
+    lease: float,
+    host_env: Sequence[str],
+    config_env: Sequence[str],
+) -> Brain: ...
+
+# ---- client.c ----
+
+class ClientCore:
+    """A client session under the running event loop; an awaitable it gives ends as the call does."""
+
+    session: str
+    def __init__(
+        self,
+        shell: Any,
+        *,
+        unix_path: bytes | None,
+        host: str | None,
+        port: int,
+        authority: str,
+        prefix: str,
+        headers: bytes,
+        token: str | None,
+        secure: bool,
+        timeout: float,
+        reconnect: bool,
+        attempts: int,
+        delay: float,
+        delay_max: float,
+        jitter: float,
+    ) -> None: ...
+    def call(
+        self, name: str, arguments: bytes, context: bytes | None, deadline: float | None, /
+    ) -> Awaitable[bytes | memoryview]: ...
+    def health(self) -> Awaitable[tuple[str, str, str]]: ...
+    def connect(self) -> Awaitable[None]: ...
+    def close(self, why: str, /) -> None: ...
+    def opened(self, serial: int, what: Any, /) -> bool: ...
+    def lost(self, serial: int, why: str | None, /) -> None: ...
+    def feed(self, serial: int, data: bytes | bytearray | memoryview, /) -> None: ...
+    def pause(self, serial: int, paused: bool, /) -> None: ...
+    def counts(self) -> dict[str, int]: ...
