@@ -340,7 +340,7 @@ static int watch_lifeline(agx_server *s)
         return r ? failed(s->config, "AGENTIX_LIFELINE_FD", r) : 0;
 }
 
-static void start_worker(agx_server *s, char *const *environ)
+static void start_worker(agx_server *s, char *const *env)
 {
         static const agx_supervisor_uv_ops ops = {.ready = on_worker_ready,
                                                   .frame = on_worker_frame,
@@ -349,7 +349,7 @@ static void start_worker(agx_server *s, char *const *environ)
                                                   .stopped = on_worker_stopped,
                                                   .note = on_worker_note};
         agx_worker_config config = {.python = s->config->python,
-                                    .environ = environ,
+                                    .environ = env,
                                     .box_id = agx_view_of(s->instance, 8),
                                     .core_limit = s->config->core_limit,
                                     .nofile_limit = s->config->nofile_limit};
@@ -369,7 +369,7 @@ static void say_ready(agx_server *s)
         close(fd);
 }
 
-static int start(agx_server *s, char *const *environ)
+static int start(agx_server *s, char *const *env)
 {
         int r = init_auth(s);
 
@@ -385,7 +385,7 @@ static int start(agx_server *s, char *const *environ)
         if (r)
                 return failed(s->config, "the reaper", r);
         watch_signals(s);
-        start_worker(s, environ);
+        start_worker(s, env);
         agx_server_authorized(s, 0);
         say_ready(s);
         return 0;
@@ -412,7 +412,7 @@ static void close_all(agx_server *s, bool started)
         agx_relay_close(&s->log);
 }
 
-int agx_server_run(agx_server *s, const agx_config *config, char *const *environ, const char *version)
+int agx_server_run(agx_server *s, const agx_config *config, char *const *env, const char *version)
 {
         int r;
 
@@ -427,7 +427,7 @@ int agx_server_run(agx_server *s, const agx_config *config, char *const *environ
         agx_deadline_init(&s->lease, &s->loop, on_lease_over);
         agx_deadline_init(&s->ledger_tick, &s->loop, on_ledger_tick);
         agx_deadline_init(&s->drain, &s->loop, on_drain_over);
-        r = start(s, environ);
+        r = start(s, env);
         if (!r)
                 agx_loop_run(&s->loop);
         close_all(s, !r);

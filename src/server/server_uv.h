@@ -37,7 +37,7 @@ struct agx_server {
 };
 
 /* Runs a server to its end. 0, or a negative error after writing `failed <reason>` where the host reads it. */
-int agx_server_run(agx_server *s, const agx_config *config, char *const *environ, const char *version);
+int agx_server_run(agx_server *s, const agx_config *config, char *const *env, const char *version);
 
 /* ---- for its connections ---- */
 
