@@ -1,12 +1,13 @@
 /*
  * agentix._core.Channel: the worker's end of its private pair of descriptors.
  *
- * Frames are read by whichever thread asks: receive() lets one thread at a time read (the leader), the others wait in
- * C without the interpreter. Before the next leader may read, a frame is turned into objects, and a call is entered into
- * the table of calls: so a cancel, whoever reads it, finds the call that came before it. Sending takes a lock of its
- * own; neither lock is ever waited for with the interpreter held.
+ * Frames are read by whichever thread leads (turns.h); the others wait in C without the interpreter. Before the lead
+ * is passed on, a frame is turned into objects, and a call is entered into the table of calls: so a cancel, whoever
+ * reads it, finds the call that came before it. Sending takes a lock of its own; neither is ever waited for with the
+ * interpreter held.
  */
 #include "call.h"
+#include "turns.h"
 
 #include "proto/limits.h"
 
@@ -25,7 +26,7 @@ typedef struct channel {
         int fd; /* -1 in a forked child */
         PyObject *calls;
         PyTypeObject *call_type;
-        pthread_mutex_t reading;
+        agx_turns turns;
         pthread_mutex_t sending;
         agx_deframer deframer;
         agx_view in; /* read, not yet cut into frames; lies in `bytes` */
@@ -77,24 +78,35 @@ static PyObject *pair(const char *kind, agx_view name)
         return name.p ? Py_BuildValue("(ss#)", kind, name.p, (Py_ssize_t)name.n) : Py_BuildValue("(sO)", kind, Py_None);
 }
 
-static PyObject *frame_object(channel *self, agx_view payload)
+static PyObject *frame_object(channel *self, const agx_frame *frame)
 {
-        agx_frame frame;
-
-        if (agx_frame_parse(payload, &frame)) {
-                PyErr_SetString(PyExc_ValueError, "a frame from the server is malformed");
-                return NULL;
-        }
-        switch (frame.kind) {
+        switch (frame->kind) {
         case AGX_FRAME_CALL:
-                return enter_call(self, &frame);
+                return enter_call(self, frame);
         case AGX_FRAME_CANCEL:
-                return pair("cancel", frame.call_id);
+                return pair("cancel", frame->call_id);
         case AGX_FRAME_SHUTDOWN:
                 return pair("shutdown", AGX_VIEW_NULL);
         default:
-                return pair("unknown", frame.type_text);
+                return pair("unknown", frame->type_text);
         }
+}
+
+/* What lies in the channel is used up before the lead is passed on. */
+static PyObject *read_frame(channel *self, agx_view payload)
+{
+        PyObject *object = NULL;
+        agx_frame frame;
+
+        if (agx_frame_parse(payload, &frame))
+                PyErr_SetString(PyExc_ValueError, "a frame from the server is malformed");
+        else
+                object = frame_object(self, &frame);
+        if (object && frame.kind == AGX_FRAME_CALL)
+                agx_turns_begin(&self->turns, frame.callable);
+        else
+                agx_turns_leave(&self->turns);
+        return object;
 }
 
 static PyObject *failure(int got)
@@ -127,14 +139,13 @@ static PyObject *channel_receive(channel *self, PyObject *unused)
 
         (void)unused;
         Py_BEGIN_ALLOW_THREADS;
-        pthread_mutex_lock(&self->reading);
+        agx_turns_take(&self->turns);
         got = next_payload(self, &payload);
         Py_END_ALLOW_THREADS;
         if (got == GOT_PAYLOAD)
-                frame = frame_object(self, payload);
-        else
-                frame = got == GOT_END ? Py_NewRef(Py_None) : failure(got);
-        pthread_mutex_unlock(&self->reading);
+                return read_frame(self, payload);
+        frame = got == GOT_END ? Py_NewRef(Py_None) : failure(got);
+        agx_turns_leave(&self->turns);
         return frame;
 }
 
@@ -284,7 +295,7 @@ static int channel_init(channel *self, PyTypeObject *type, int fd, PyObject *cal
 
         self->fd = -1;
         self->calls = Py_NewRef(calls);
-        pthread_mutex_init(&self->reading, NULL);
+        agx_turns_init(&self->turns);
         pthread_mutex_init(&self->sending, NULL);
         agx_deframer_init(&self->deframer, AGX_MAX_MESSAGE);
         self->call_type = module ? (PyTypeObject *)PyObject_GetAttrString(module, "Call") : NULL;
@@ -341,7 +352,7 @@ static void channel_dealloc(channel *self)
         channel_clear(self);
         agx_deframer_deinit(&self->deframer);
         free(self->bytes);
-        pthread_mutex_destroy(&self->reading);
+        agx_turns_deinit(&self->turns);
         pthread_mutex_destroy(&self->sending);
         if (self->fd >= 0)
                 close(self->fd);
