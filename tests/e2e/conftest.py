@@ -1,0 +1,50 @@
+"""End to end: a real `agentix-runtime`, its worker, and this process as the host.
+
+The worker runs in a small venv of its own that sees this environment's packages and `tests/e2e/targets`, since a worker
+imports nothing from the directory it is started in or from PYTHONPATH. The host sees the same targets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentix
+
+TARGETS = Path(__file__).parent / "targets"
+sys.path.insert(0, str(TARGETS))
+
+
+@pytest.fixture(scope="session")
+def worker_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An interpreter for workers."""
+    venv = tmp_path_factory.mktemp("worker") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    site = next(venv.glob("lib/python*/site-packages"))
+    ours = str(Path(agentix.__file__).parents[1])  # wherever this process has it from
+    paths = [str(TARGETS), ours, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    (site / "agentix-tests.pth").write_text("\n".join(dict.fromkeys(paths)) + "\n")
+    return str(venv / "bin" / "python")
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
+    """Run a coroutine, for a minute at most; the loop must not be told of an exception that nobody took."""
+    complaints: list[dict[str, Any]] = []
+
+    def runner(coroutine: Coroutine[Any, Any, Any]) -> Any:
+        async def main() -> Any:
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+            return await asyncio.wait_for(coroutine, 60)
+
+        return asyncio.run(main())
+
+    yield runner
+    assert complaints == []
