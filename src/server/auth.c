@@ -131,7 +131,7 @@ static bool split_host(agx_view host, agx_view *name)
         port = agx_view_from(host, name->n);
         if (!agx_view_starts(*name, AGX_VIEW("[")) && name->n > 1 && name->p[name->n - 1] == '.')
                 name->n--;
-        return !port.n || port.n == 1 || (port.p[0] == ':' && agx_view_u64(agx_view_from(port, 1), 65535, &number));
+        return !port.n || (port.p[0] == ':' && (port.n == 1 || agx_view_u64(agx_view_from(port, 1), 65535, &number)));
 }
 
 /* 127.0.0.0/8, all four parts decimal. */

@@ -1,0 +1,309 @@
+/* Between requests, ledger and worker: what each request becomes, what ends a call, and what it is told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "proto/limits.h"
+#include "server/calls.h"
+#include "support/oom.h"
+
+static const uint8_t seed[16] = {1, 2, 3};
+
+typedef struct rig {
+        agx_calls calls;
+        agx_buf out;
+        agx_calls_worker worker;
+        agx_submit verdict;
+        agx_call *call;
+        agx_fault fault;
+} rig;
+
+static void rig_open(rig *r)
+{
+        memset(r, 0, sizeof(*r));
+        assert_int_equal(agx_calls_init(&r->calls, seed), 0);
+        r->out = AGX_BUF_NULL(1 << 20);
+        r->worker = (agx_calls_worker){7, &r->out, 0};
+}
+
+static void rig_close(rig *r)
+{
+        agx_calls_deinit(&r->calls);
+        agx_calls_deinit(&r->calls);
+        agx_buf_deinit(&r->out);
+}
+
+static agx_call_request request_of(const char *id)
+{
+        return (agx_call_request){.call_id = agx_view_str(id),
+                                  .callable = AGX_VIEW("m::f"),
+                                  .arguments = AGX_VIEW("ARGS")};
+}
+
+static agx_submit submit(rig *r, const char *id, bool ready)
+{
+        agx_call_request request = request_of(id);
+
+        assert_int_equal(agx_calls_submit(&r->calls, &request, AGX_VIEW("s"), 0, ready ? &r->worker : NULL, &r->verdict,
+                                          &r->call, &r->fault),
+                         0);
+        return r->verdict;
+}
+
+/* The next frame in `out` must be a call with this id. */
+static void assert_sent(rig *r, const char *id)
+{
+        agx_view in = agx_buf_view(&r->out), payload;
+        size_t before = in.n;
+        agx_deframer d;
+        agx_frame frame;
+
+        agx_deframer_init(&d, AGX_MAX_MESSAGE);
+        assert_int_equal(agx_deframer_next(&d, &in, &payload), 0);
+        assert_int_equal(agx_frame_parse(payload, &frame), 0);
+        assert_int_equal(frame.kind, AGX_FRAME_CALL);
+        assert_true(agx_view_eq(frame.call_id, agx_view_str(id)));
+        assert_true(agx_view_eq(frame.callable, AGX_VIEW("m::f")));
+        assert_true(agx_view_eq(frame.arguments, AGX_VIEW("ARGS")));
+        agx_buf_consume(&r->out, before - in.n);
+        agx_deframer_deinit(&d);
+}
+
+static void assert_ended(const agx_call *call, agx_fault_type type, const char *words)
+{
+        agx_mp_reader reader;
+        agx_fault fault;
+
+        assert_non_null(call);
+        assert_int_equal(call->state, AGX_CALL_RETAINED);
+        assert_false(call->ok);
+        reader = agx_mp_reader_on(agx_buf_view(&call->payload));
+        assert_true(agx_fault_get(&reader, &fault));
+        assert_true(agx_view_eq(fault.type, agx_fault_type_text(type)));
+        if (words)
+                assert_true(agx_view_eq(fault.message, agx_view_str(words)));
+}
+
+static agx_frame result_of(const char *id)
+{
+        return (agx_frame){.kind = AGX_FRAME_RESULT, .call_id = agx_view_str(id), .value = AGX_VIEW("VALUE")};
+}
+
+static void a_call_goes_to_a_ready_worker(void **state)
+{
+        agx_frame result = result_of("s-1");
+        const char *odd;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        assert_int_equal(submit(&r, "s-1", true), AGX_SUBMIT_STARTED);
+        assert_sent(&r, "s-1");
+        assert_int_equal(r.call->state, AGX_CALL_RUNNING);
+        assert_int_equal(submit(&r, "s-1", true), AGX_SUBMIT_OPEN);
+        assert_int_equal(r.out.len, 0);
+        assert_ptr_equal(agx_calls_frame(&r.calls, 7, &result, &odd), r.call);
+        assert_true(r.call->ok);
+        assert_memory_equal(r.call->payload.data, "VALUE", 5);
+        agx_ledger_keep(r.calls.ledger, r.call);
+        assert_int_equal(submit(&r, "s-1", true), AGX_SUBMIT_ENDED);
+        assert_int_equal(r.out.len, 0);
+        rig_close(&r);
+}
+
+static void calls_wait_for_a_worker_in_order(void **state)
+{
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        assert_int_equal(submit(&r, "s-1", false), AGX_SUBMIT_HELD);
+        assert_int_equal(r.call->state, AGX_CALL_ACCEPTED);
+        assert_int_equal(submit(&r, "s-2", false), AGX_SUBMIT_HELD);
+        assert_int_equal(submit(&r, "s-1", false), AGX_SUBMIT_OPEN);
+        assert_null(agx_calls_worker_died(&r.calls, 7, &(agx_fault){0})); /* they did not run there */
+        assert_null(agx_calls_start_held(&r.calls, &r.worker));
+        assert_sent(&r, "s-1");
+        assert_sent(&r, "s-2");
+        assert_int_equal(r.out.len, 0);
+        assert_int_equal(r.calls.held_bytes, 0);
+        assert_null(agx_calls_start_held(&r.calls, &r.worker));
+        rig_close(&r);
+}
+
+static void waiting_calls_fail_without_a_worker(void **state)
+{
+        agx_fault why = {.type = AGX_VIEW("WorkerBootError"), .message = AGX_VIEW("no luck")};
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        submit(&r, "s-1", false);
+        submit(&r, "s-2", false);
+        for (int i = 0; i < 2; i++) {
+                agx_call *call = agx_calls_unavailable(&r.calls, &why);
+
+                assert_ended(call, AGX_FAULT_WORKER_BOOT, "no luck");
+                agx_ledger_keep(r.calls.ledger, call);
+        }
+        assert_null(agx_calls_unavailable(&r.calls, &why));
+        assert_int_equal(submit(&r, "s-1", true), AGX_SUBMIT_ENDED); /* and it is not run later */
+        rig_close(&r);
+}
+
+static void a_death_ends_what_ran_there_and_nothing_else(void **state)
+{
+        agx_fault why = {.type = AGX_VIEW("WorkerDied"),
+                         .message = AGX_VIEW("signal 9"),
+                         .has_returncode = true,
+                         .returncode = -9};
+        agx_call *other;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        submit(&r, "s-1", true);
+        submit(&r, "s-2", true);
+        r.worker.number = 8;
+        submit(&r, "s-3", true);
+        other = r.call;
+        for (int i = 0; i < 2; i++) {
+                agx_call *call = agx_calls_worker_died(&r.calls, 7, &why);
+
+                assert_ended(call, AGX_FAULT_WORKER_DIED, "signal 9");
+                agx_ledger_keep(r.calls.ledger, call);
+        }
+        assert_null(agx_calls_worker_died(&r.calls, 7, &why));
+        assert_int_equal(other->state, AGX_CALL_RUNNING);
+        rig_close(&r);
+}
+
+static void an_outcome_counts_only_from_the_worker_that_runs_the_call(void **state)
+{
+        agx_frame result = result_of("s-1"), item = {.kind = AGX_FRAME_ITEM, .call_id = AGX_VIEW("s-1")};
+        const char *odd;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        assert_null(agx_calls_frame(&r.calls, 7, &result, &odd)); /* unknown */
+        assert_non_null(odd);
+        submit(&r, "s-1", false);
+        assert_null(agx_calls_frame(&r.calls, 7, &result, &odd)); /* not started */
+        assert_null(agx_calls_start_held(&r.calls, &r.worker));
+        assert_null(agx_calls_frame(&r.calls, 6, &result, &odd)); /* not there */
+        assert_null(agx_calls_frame(&r.calls, 7, &item, &odd));   /* not an outcome */
+        assert_non_null(odd);
+        assert_ptr_equal(agx_calls_frame(&r.calls, 7, &result, &odd), r.call);
+        assert_null(odd);
+        assert_null(agx_calls_frame(&r.calls, 7, &result, &odd)); /* twice */
+        assert_non_null(odd);
+        rig_close(&r);
+}
+
+static void what_lacks_a_field_ends_as_a_key_error(void **state)
+{
+        agx_call_request request = request_of("s-1");
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        request.callable = AGX_VIEW_NULL;
+        agx_calls_submit(&r.calls, &request, AGX_VIEW("s"), 0, &r.worker, &r.verdict, &r.call, &r.fault);
+        assert_int_equal(r.verdict, AGX_SUBMIT_ENDED);
+        assert_ended(r.call, AGX_FAULT_KEY_ERROR, "'callable'");
+        request = request_of("s-2");
+        request.arguments = AGX_VIEW_NULL;
+        agx_calls_submit(&r.calls, &request, AGX_VIEW("s"), 0, NULL, &r.verdict, &r.call, &r.fault);
+        assert_ended(r.call, AGX_FAULT_KEY_ERROR, "'arguments'");
+        assert_int_equal(r.out.len, 0);
+        rig_close(&r);
+}
+
+static void a_full_queue_is_busy(void **state)
+{
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        r.worker.queued = AGX_WORKER_QUEUE_BYTES;
+        assert_int_equal(submit(&r, "s-1", true), AGX_SUBMIT_ENDED);
+        assert_ended(r.call, AGX_FAULT_BUSY, NULL);
+        rig_close(&r);
+}
+
+static void acknowledgements_come_first(void **state)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf acks = AGX_BUF_NULL(100);
+        agx_mp_writer w = agx_mp_writer_on(&acks);
+        agx_frame result = result_of("s-1");
+        agx_call_request request = request_of("s-1");
+        const char *odd;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        submit(&r, "s-1", true);
+        agx_ledger_keep(r.calls.ledger, agx_calls_frame(&r.calls, 7, &result, &odd));
+        agx_mp_put_array(&w, 1);
+        agx_mp_put_str(&w, AGX_VIEW("s-1"));
+        request.acks = agx_buf_view(&acks);
+        assert_int_equal(
+                agx_calls_submit(&r.calls, &request, AGX_VIEW("s"), 0, &r.worker, &r.verdict, &r.call, &r.fault), 0);
+        assert_int_equal(r.verdict, AGX_SUBMIT_FAULT);
+        assert_true(agx_view_eq(r.fault.type, AGX_VIEW("ResultUnavailable")));
+        assert_true(agx_view_eq(r.fault.reason, AGX_VIEW("dropped")));
+        rig_close(&r);
+}
+
+/* Whichever allocation fails, a call that was accepted ends, and one that was not leaves no trace. */
+static void without_memory_only_that_call_is_lost(void **state)
+{
+        size_t n = 0;
+
+        (void)state;
+        do {
+                agx_frame result = result_of("s-1");
+                agx_call_request request = request_of("s-1");
+                const char *odd;
+                rig r;
+                int got;
+
+                agx_oom_pause(true);
+                rig_open(&r);
+                agx_oom_arm(++n);
+                agx_oom_pause(false);
+                got = agx_calls_submit(&r.calls, &request, AGX_VIEW("s"), 0, &r.worker, &r.verdict, &r.call, &r.fault);
+                assert_true(got <= 0);
+                if (!got && r.verdict == AGX_SUBMIT_STARTED)
+                        assert_ptr_equal(agx_calls_frame(&r.calls, 7, &result, &odd), r.call);
+                if (!got)
+                        assert_int_equal(r.call->state, AGX_CALL_RETAINED);
+                else
+                        assert_int_equal(agx_ledger_count(r.calls.ledger).open, 0);
+                rig_close(&r);
+        } while (agx_oom_disarm());
+        assert_true(n > 3);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_call_goes_to_a_ready_worker),
+                cmocka_unit_test(calls_wait_for_a_worker_in_order),
+                cmocka_unit_test(waiting_calls_fail_without_a_worker),
+                cmocka_unit_test(a_death_ends_what_ran_there_and_nothing_else),
+                cmocka_unit_test(an_outcome_counts_only_from_the_worker_that_runs_the_call),
+                cmocka_unit_test(what_lacks_a_field_ends_as_a_key_error),
+                cmocka_unit_test(a_full_queue_is_busy),
+                cmocka_unit_test(acknowledgements_come_first),
+                cmocka_unit_test(without_memory_only_that_call_is_lost),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
