@@ -125,7 +125,15 @@ def run(names: list[str], rounds: int, quick: bool) -> table.Results:
 
 
 def machine() -> dict[str, Any]:
-    return {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()}
+    load = os.getloadavg()[0]
+    return {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(), "load": load}
+
+
+def busy(before: dict[str, Any]) -> str | None:
+    """What to say of a machine that was doing other work when the run began."""
+    if before["load"] <= (before["cpus"] or 1) / 2:
+        return None
+    return f"note: the load was {before['load']:.1f} on {before['cpus']} cpus when this began: other work distorts it"
 
 
 def about(results: table.Results) -> dict[str, dict[str, str]]:
@@ -158,14 +166,17 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     args = arguments()
     names = [n for n in PARTICIPANTS if not args.only or n == table.FLOOR or n in args.only]
+    before = machine()
     results = run(names, args.rounds, args.quick)
     if args.format == "json":
-        whole = {"rounds": args.rounds, "quick": args.quick, "machine": machine(), "about": about(results)}
+        whole = {"rounds": args.rounds, "quick": args.quick, "machine": before, "about": about(results)}
         print(json.dumps({**whole, "rows": results.as_json(), "missing": results.missing()}, indent=1))
     else:
         kind = "figures" if args.absolute else "ratios to the floor"
         print(f"{kind}, median of {args.rounds} interleaved round{'s' if args.rounds > 1 else ''}")
         print(results.as_text(args.absolute))
+    if note := busy(before):
+        print(note, file=sys.stderr)
     return 1 if any(gap["participant"] in (table.FLOOR, "ours") for gap in results.missing()) else 0
 
 

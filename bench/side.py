@@ -149,7 +149,7 @@ class Reference:
         return process, port
 
     @contextlib.asynccontextmanager
-    async def sandbox(self) -> AsyncIterator[Handle]:
+    async def sandbox(self) -> AsyncIterator[Any]:
         from agentix import RuntimeClient
 
         process, port = self._ready()
