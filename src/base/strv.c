@@ -53,20 +53,26 @@ void agx_strv_add(agx_strv *v, agx_view item)
         if (item.n && memchr(item.p, '\0', item.n))
                 fail(v, -EINVAL);
         else
-                push(v, strndup(item.n ? item.p : "", item.n));
+                push(v, agx_strv_dup(item));
 }
 
 void agx_strv_addf(agx_strv *v, const char *format, ...)
 {
-        char *item = NULL;
+        char *item;
         va_list ap;
+        int n;
 
         if (v->error)
                 return;
         va_start(ap, format);
-        if (vasprintf(&item, format, ap) < 0)
-                item = NULL;
+        n = vsnprintf(NULL, 0, format, ap);
         va_end(ap);
+        item = n < 0 ? NULL : malloc((size_t)n + 1);
+        if (item) {
+                va_start(ap, format);
+                vsnprintf(item, (size_t)n + 1, format, ap);
+                va_end(ap);
+        }
         push(v, item);
 }
 
@@ -111,4 +117,16 @@ agx_view agx_strv_get(const agx_strv *v, agx_view name)
 int agx_strv_end(const agx_strv *v)
 {
         return v->error;
+}
+
+char *agx_strv_dup(agx_view v)
+{
+        char *copy = malloc(v.n + 1);
+
+        if (!copy)
+                return NULL;
+        if (v.n)
+                memcpy(copy, v.p, v.n);
+        copy[v.n] = '\0';
+        return copy;
 }

@@ -33,4 +33,7 @@ static inline void agx_strv_add_str(agx_strv *v, const char *item)
         agx_strv_add(v, agx_view_str(item));
 }
 
+/* A C string of the view's bytes, the caller's to free; NULL without memory. */
+char *agx_strv_dup(agx_view v);
+
 #endif

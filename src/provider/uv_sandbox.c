@@ -82,6 +82,14 @@ static void wish_signal(uv_sandbox *self, agx_wish *wish)
         self->state = term ? STATE_TERMING : STATE_KILLING;
 }
 
+/* After an event that changed nothing; the time starts anew, which is better than none. */
+static void wish_wait(uv_sandbox *self, agx_wish *wish)
+{
+        wish->kind = AGX_WISH_WAIT;
+        if (self->state != STATE_KILLING)
+                wish->timeout_ms = self->state == STATE_STARTING ? self->ready_ms : SANDBOX_TERM_MS;
+}
+
 static void wish_end(uv_sandbox *self, agx_wish *wish)
 {
         wish->kind = self->state == STATE_GONE ? AGX_WISH_GONE : AGX_WISH_FAILED;
@@ -111,7 +119,7 @@ static void sandbox_next(agx_brain *brain, agx_wish *wish)
                 wish_end(self, wish);
                 break;
         default:
-                wish->kind = AGX_WISH_WAIT;
+                wish_wait(self, wish);
         }
 }
 
@@ -151,7 +159,7 @@ static int on_ready(uv_sandbox *self, const agx_event *event)
         if (!agx_view_split(&rest, ' ', &word) || !agx_view_eq(word, AGX_VIEW("ready")) ||
             !agx_view_split(&rest, ' ', &url) || !url.n)
                 return fail_running(self, "the runtime server could not listen", event->text, false);
-        self->url = strndup(url.p, url.n);
+        self->url = agx_strv_dup(url);
         if (!self->url)
                 return agx_trace(-ENOMEM);
         self->state = STATE_LIVE;
@@ -270,9 +278,9 @@ int agx_uv_sandbox_new(agx_brain **brain, const agx_uv_sandbox_config *config)
         self->ready_ms = config->ready_ms;
         build_argv(&self->argv, config);
         build_env(&self->env, config);
-        self->dir = strndup(config->dir.p, config->dir.n);
-        self->cwd = strndup(config->cwd.p, config->cwd.n);
-        self->token_file = strndup(config->token_file.p, config->token_file.n);
+        self->dir = agx_strv_dup(config->dir);
+        self->cwd = agx_strv_dup(config->cwd);
+        self->token_file = agx_strv_dup(config->token_file);
         r = self->dir && self->cwd && self->token_file ? agx_strv_end(&self->argv) : -ENOMEM;
         r = r ? r : agx_strv_end(&self->env);
         if (r)

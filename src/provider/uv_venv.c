@@ -184,7 +184,7 @@ int agx_uv_venv_new(agx_brain **brain, const agx_uv_venv_config *config)
         made = &self->brain;
         build_make(&self->make, config);
         build_install(&self->install, config);
-        self->venv = strndup(config->venv.p, config->venv.n);
+        self->venv = agx_strv_dup(config->venv);
         r = !self->venv ? -ENOMEM : agx_strv_end(&self->make);
         r = r ? r : agx_strv_end(&self->install);
         r = r ? r : build_env(&self->env, config);
