@@ -283,7 +283,7 @@ typedef enum filling { FILL_APPEND, FILL_SETITEM, FILL_ADD } filling;
 
 static int fill_special(agx_unpickler *u, PyObject *object, size_t from, filling how)
 {
-        const agx_named *named = agx_unpickle_find(u, Py_TYPE(object));
+        agx_named *named = agx_unpickle_find(u, Py_TYPE(object));
         agx_fill_fn fill = NULL;
         if (named && how != FILL_ADD)
                 fill = how == FILL_APPEND ? named->row->append : named->row->setitem;

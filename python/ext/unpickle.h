@@ -60,10 +60,13 @@ struct agx_global {
         agx_fill_fn append, setitem;
 };
 
-/* A global that this load has named, with the object it is. */
+/* A global that this load has named, with the object it is and what its builders have found out about it. */
 typedef struct agx_named {
         PyObject *object;
         const agx_global *row;
+        PyObject *cached; /* owned; an admitted class's __setstate__, SafeUUID.unknown; NULL: none */
+        bool learnt;      /* an admitted class: cached and is_enum are valid */
+        bool is_enum;
 } agx_named;
 
 /* Per-object flags of the few objects that need them, by address. */
@@ -100,8 +103,8 @@ struct agx_unpickler {
 
         agx_named *named; /* owns the objects */
         size_t n_named, named_size;
-        const agx_named *subject; /* what the current REDUCE, NEWOBJ or BUILD is about, for error texts; may be NULL */
-        bool functions;           /* a capsule has been on the stack */
+        agx_named *subject; /* what the current REDUCE, NEWOBJ or BUILD is about, for error texts; may be NULL */
+        bool functions;     /* a capsule has been on the stack */
 
         agx_flags flags;
         size_t chained;
@@ -142,7 +145,7 @@ int agx_unpickle_values(agx_unpickler *u, size_t from);
 /* Remembers that @object is what @row names. */
 int agx_unpickle_remember(agx_unpickler *u, PyObject *object, const agx_global *row);
 /* NULL without exception if this load has not named @object. Valid until the next global is named. */
-const agx_named *agx_unpickle_find(const agx_unpickler *u, const void *object);
+agx_named *agx_unpickle_find(const agx_unpickler *u, const void *object);
 
 /* The flags of an object; 0 if there are none. */
 unsigned agx_unpickle_flags(const agx_unpickler *u, const void *object);

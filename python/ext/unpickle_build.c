@@ -306,17 +306,19 @@ PyObject *agx_build_deque(agx_unpickler *u, PyObject *callable, PyObject *args)
         return call(u, callable, args, SIZE_DEQUE);
 }
 
+/* What `deque += list` does. */
 int agx_fill_deque(agx_unpickler *u, PyObject *object, size_t from)
 {
-        PyObject *list = PyList_New(0), *extended = NULL;
+        PyObject *list = PyList_New((Py_ssize_t)(u->n - from));
         int r = list ? 0 : -1;
-        for (size_t i = from; r == 0 && i < u->n; i++)
-                r = agx_unpickle_chain(u, object, u->stack[i]) < 0 ? -1 : PyList_Append(list, u->stack[i]);
-        if (r == 0)
-                extended = PyObject_CallMethod(object, "extend", "O", list);
+        for (size_t i = from; r == 0 && i < u->n; i++) {
+                r = agx_unpickle_chain(u, object, u->stack[i]);
+                PyList_SetItem(list, (Py_ssize_t)(i - from), Py_NewRef(u->stack[i])); /* steals */
+        }
+        PyObject *same = r == 0 ? PySequence_InPlaceConcat(object, list) : NULL;
         Py_XDECREF(list);
-        Py_XDECREF(extended);
-        return extended ? 0 : -1;
+        Py_XDECREF(same);
+        return same ? 0 : -1;
 }
 
 static bool is_factory(PyObject *object)
@@ -370,24 +372,23 @@ static int set_field(PyObject *object, const char *name, PyObject *value)
         return r;
 }
 
-static PyObject *safe_uuid(PyObject *value)
+/* uuid.SafeUUID, or what it calls unknown. New reference. */
+static PyObject *safe_uuid(const char *member)
 {
         PyObject *module = PyImport_ImportModule("uuid");
         PyObject *cls = module ? PyObject_GetAttrString(module, "SafeUUID") : NULL;
-        PyObject *member = !cls    ? NULL
-                           : value ? PyObject_CallFunctionObjArgs(cls, value, NULL)
-                                   : PyObject_GetAttrString(cls, "unknown");
+        PyObject *found = cls && member ? PyObject_GetAttrString(cls, member) : Py_XNewRef(cls);
         Py_XDECREF(module);
         Py_XDECREF(cls);
-        return member;
+        return found;
 }
 
-static int set_uuid(PyObject *object, PyObject *number, PyObject *safe)
+static int set_is_safe(PyObject *object, PyObject *value)
 {
-        PyObject *member = safe_uuid(safe);
-        int r = member ? set_field(object, "int", number) : -1;
-        if (r == 0)
-                r = set_field(object, "is_safe", member);
+        PyObject *cls = safe_uuid(NULL);
+        PyObject *member = cls ? PyObject_CallFunctionObjArgs(cls, value, NULL) : NULL;
+        int r = member ? set_field(object, "is_safe", member) : -1;
+        Py_XDECREF(cls);
         Py_XDECREF(member);
         return r;
 }
@@ -397,11 +398,14 @@ PyObject *agx_build_uuid(agx_unpickler *u, PyObject *callable, PyObject *args)
 {
         if (PyTuple_Size(args) != 0)
                 return agx_unpickle_bad(u, "only without arguments");
-        PyObject *object = agx_unpickle_charge(u, SIZE_OBJECT) < 0
-                                   ? NULL
-                                   : PyObject_CallMethod((PyObject *)&PyBaseObject_Type, "__new__", "O", callable);
+        if (!u->subject->cached)
+                u->subject->cached = safe_uuid("unknown");
+        if (!u->subject->cached || agx_unpickle_charge(u, SIZE_OBJECT) < 0)
+                return NULL;
+        PyObject *object = PyObject_CallMethod((PyObject *)&PyBaseObject_Type, "__new__", "O", callable);
         PyObject *zero = object ? PyLong_FromLong(0) : NULL;
-        if (object && (!zero || set_uuid(object, zero, NULL) < 0))
+        if (object &&
+            (!zero || set_field(object, "int", zero) < 0 || set_field(object, "is_safe", u->subject->cached) < 0))
                 Py_CLEAR(object);
         Py_XDECREF(zero);
         return object;
@@ -429,9 +433,9 @@ int agx_build_uuid_state(agx_unpickler *u, PyObject *object, PyObject *state)
             (safe && !agx_unpickle_is_scalar(safe)))
                 return agx_unpickle_fail_subject(u, "its state is an int and perhaps is_safe");
         int good = is_uuid_int(number);
-        if (good < 0)
-                return -1;
-        return good ? set_uuid(object, number, safe) : agx_unpickle_fail_subject(u, "its int has 128 bits");
+        if (good <= 0)
+                return good < 0 ? -1 : agx_unpickle_fail_subject(u, "its int has 128 bits");
+        return set_field(object, "int", number) < 0 ? -1 : safe ? set_is_safe(object, safe) : 0;
 }
 
 PyObject *agx_build_namespace(agx_unpickler *u, PyObject *callable, PyObject *args)
@@ -452,7 +456,7 @@ PyObject *agx_build_reconstructor(agx_unpickler *u, PyObject *callable, PyObject
 {
         (void)callable;
         PyObject *cls = agx_unpickle_arg(args, 0);
-        const agx_named *named = cls ? agx_unpickle_find(u, cls) : NULL;
+        agx_named *named = cls ? agx_unpickle_find(u, cls) : NULL;
         if (PyTuple_Size(args) != 3 || PyTuple_GetItem(args, 1) != (PyObject *)&PyBaseObject_Type ||
             PyTuple_GetItem(args, 2) != Py_None || !named || !named->row->newobj)
                 return agx_unpickle_bad(u, "only for a class on the allowlist that derives from nothing but object");

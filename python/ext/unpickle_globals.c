@@ -372,6 +372,6 @@ int agx_unpickle_global(agx_unpickler *u, agx_view module, agx_view name)
 
 bool agx_unpickle_is(const agx_unpickler *u, PyObject *object, agx_reduce_fn reduce)
 {
-        const agx_named *named = agx_unpickle_find(u, Py_TYPE(object));
+        agx_named *named = agx_unpickle_find(u, Py_TYPE(object));
         return named && named->row->reduce == reduce;
 }

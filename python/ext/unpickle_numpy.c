@@ -190,7 +190,7 @@ PyObject *agx_build_ndarray(agx_unpickler *u, PyObject *callable, PyObject *args
 {
         (void)callable;
         PyObject *cls = agx_unpickle_arg(args, 0);
-        const agx_named *named = cls ? agx_unpickle_find(u, cls) : NULL;
+        agx_named *named = cls ? agx_unpickle_find(u, cls) : NULL;
         if (PyTuple_Size(args) != 3 || !named || named->row->build != agx_build_ndarray_state)
                 return agx_unpickle_bad(u, "only for numpy.ndarray itself");
         return agx_unpickle_charge(u, SIZE_ARRAY) < 0 ? NULL : PyObject_CallFunction(cls, "(i)s", 0, "b");

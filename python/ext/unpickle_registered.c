@@ -16,18 +16,46 @@
 
 enum { SIZE_INSTANCE = 200, SIZE_ENTRY = 100 };
 
-static int is_enum(PyObject *cls)
+/* The class enum.Enum, if anybody has imported it; no member of an Enum can be admitted before. New reference. */
+static PyObject *enum_class(void)
 {
         PyObject *name = PyUnicode_FromString("enum");
         PyObject *module = name ? PyImport_GetModule(name) : NULL;
+        PyObject *cls = module ? PyObject_GetAttrString(module, "Enum") : NULL;
         Py_XDECREF(name);
-        if (!module)
-                return PyErr_Occurred() ? -1 : 0;
-        PyObject *base = PyObject_GetAttrString(module, "Enum");
-        int r = base ? PyObject_IsSubclass(cls, base) : -1;
+        Py_XDECREF(module);
+        return cls;
+}
+
+/* The class's own __setstate__; none for an exception that has just the one all exceptions have, which follows a state
+ * wherever it leads. New reference; NULL without exception if there is none. */
+static PyObject *own_setstate(PyObject *cls)
+{
+        PyObject *set = PyObject_GetAttrString(cls, "__setstate__");
+        if (!set && PyErr_ExceptionMatches(PyExc_AttributeError))
+                PyErr_Clear();
+        if (set && PyType_IsSubtype((PyTypeObject *)cls, (PyTypeObject *)PyExc_BaseException) &&
+            agx_unpickle_inherits(cls, (PyTypeObject *)PyExc_BaseException, "__setstate__"))
+                Py_CLEAR(set);
+        return set;
+}
+
+/* Finds out about a class when its first object is made or changed. */
+static int learn(agx_named *named)
+{
+        if (named->learnt)
+                return 0;
+        PyObject *base = enum_class();
+        if (!base && PyErr_Occurred())
+                return -1;
+        named->is_enum =
+                base && PyType_Check(base) && PyType_IsSubtype((PyTypeObject *)named->object, (PyTypeObject *)base);
         Py_XDECREF(base);
-        Py_DECREF(module);
-        return r;
+        named->cached = own_setstate(named->object);
+        if (PyErr_Occurred())
+                return -1;
+        named->learnt = true;
+        return 0;
 }
 
 /* Whether an object may get a state later is decided now, while it is fresh. */
@@ -48,9 +76,10 @@ static PyObject *checked(agx_unpickler *u, PyObject *cls, PyObject *object)
 
 static PyObject *new_registered_ex(agx_unpickler *u, PyObject *cls, PyObject *args, PyObject *kwargs)
 {
-        int enumeration = is_enum(cls);
-        if (enumeration)
-                return enumeration < 0 ? NULL : agx_unpickle_bad(u, "a member of an Enum cannot be made, only named");
+        if (learn(u->subject) < 0)
+                return NULL;
+        if (u->subject->is_enum)
+                return agx_unpickle_bad(u, "a member of an Enum cannot be made, only named");
         if (agx_unpickle_charge(u, SIZE_INSTANCE + 8 * (uint64_t)PyTuple_Size(args)) < 0)
                 return NULL;
         newfunc make = (newfunc)PyType_GetSlot((PyTypeObject *)cls, Py_tp_new);
@@ -79,12 +108,11 @@ static bool pickles_itself(PyObject *cls)
 
 static PyObject *reduce_registered(agx_unpickler *u, PyObject *cls, PyObject *args)
 {
-        int enumeration = is_enum(cls);
-        if (enumeration < 0)
+        if (learn(u->subject) < 0)
                 return NULL;
-        if (!enumeration && !pickles_itself(cls))
+        if (!u->subject->is_enum && !pickles_itself(cls))
                 return agx_unpickle_bad(u, "its pickles do not call it");
-        if (enumeration && PyTuple_Size(args) != 1)
+        if (u->subject->is_enum && PyTuple_Size(args) != 1)
                 return agx_unpickle_bad(u, "a member of an Enum is named by its value");
         if (agx_unpickle_charge(u, SIZE_INSTANCE + 8 * (uint64_t)PyTuple_Size(args)) < 0)
                 return NULL;
@@ -132,26 +160,19 @@ static int set_state(agx_unpickler *u, PyObject *object, PyObject *state)
 
 static int build_registered(agx_unpickler *u, PyObject *object, PyObject *state)
 {
-        PyObject *cls = (PyObject *)Py_TYPE(object);
-        int enumeration = is_enum(cls);
-        if (enumeration)
-                return enumeration < 0 ? -1 : agx_unpickle_fail_subject(u, "a member of an Enum cannot be changed");
+        if (learn(u->subject) < 0)
+                return -1;
+        if (u->subject->is_enum)
+                return agx_unpickle_fail_subject(u, "a member of an Enum cannot be changed");
         if (agx_unpickle_flags(u, object) & AGX_FLAG_SHARED)
                 return agx_unpickle_fail_subject(u, "its __new__ gave an object that is in use elsewhere");
-        if (PyExceptionInstance_Check(object) &&
-            agx_unpickle_inherits(cls, (PyTypeObject *)PyExc_BaseException, "__setstate__"))
-                return agx_build_exception_state(u, object, state);
-        PyObject *set = PyObject_GetAttrString(cls, "__setstate__");
-        if (!set) {
-                if (!PyErr_ExceptionMatches(PyExc_AttributeError))
-                        return -1;
-                PyErr_Clear();
-                return set_state(u, object, state);
+        if (u->subject->cached) {
+                PyObject *none = PyObject_CallFunctionObjArgs(u->subject->cached, object, state, NULL);
+                Py_XDECREF(none);
+                return none ? 0 : -1;
         }
-        PyObject *none = PyObject_CallFunctionObjArgs(set, object, state, NULL);
-        Py_DECREF(set);
-        Py_XDECREF(none);
-        return none ? 0 : -1;
+        return PyExceptionInstance_Check(object) ? agx_build_exception_state(u, object, state)
+                                                 : set_state(u, object, state);
 }
 
 /* --- items --- */

@@ -25,6 +25,12 @@ static void release(PyObject **objects, size_t n)
         PyMem_Free(objects);
 }
 
+static void release_named(agx_named *named)
+{
+        Py_DECREF(named->object);
+        Py_XDECREF(named->cached);
+}
+
 void agx_unpickle_deinit(agx_unpickler *u)
 {
         agx_unpickle_cut(u, 0);
@@ -34,7 +40,7 @@ void agx_unpickle_deinit(agx_unpickler *u)
         release(u->memo, u->memo_size);
         PyMem_Free(u->memo_nest);
         for (size_t i = 0; i < u->n_named; i++)
-                Py_DECREF(u->named[i].object);
+                release_named(&u->named[i]);
         PyMem_Free(u->named);
         PyMem_Free(u->flags.slots);
         *u = (agx_unpickler){0};
@@ -183,7 +189,7 @@ int agx_unpickle_remember(agx_unpickler *u, PyObject *object, const agx_global *
         return 0;
 }
 
-const agx_named *agx_unpickle_find(const agx_unpickler *u, const void *object)
+agx_named *agx_unpickle_find(const agx_unpickler *u, const void *object)
 {
         for (size_t i = 0; i < u->n_named; i++)
                 if (u->named[i].object == object)
