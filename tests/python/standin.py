@@ -173,6 +173,7 @@ class StandIn:
 
     async def stop(self) -> None:
         assert self._server is not None
+        await asyncio.sleep(0.01)  # what was accepted just now gets its task
         self._server.close()
         self.drop_connections()
         for task in [*self._tasks, *self.calls.values()]:
