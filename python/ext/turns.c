@@ -9,10 +9,11 @@
 #include <time.h>
 
 enum {
-        QUICK_NS = 100 * 1000,     /* targets below this are run without passing the lead on */
-        PATIENCE_NS = 1000 * 1000, /* a keeper that takes longer loses it */
-        TICKS_BEFORE_SLEEP = 100,  /* of a watcher that sees no calls */
-        COST_WEIGHT = 4            /* a measure counts for a quarter of the average */
+        QUICK_NS = 100 * 1000,        /* targets below this are run without passing the lead on */
+        SAMPLE_MAX_NS = 2 * QUICK_NS, /* so that one call which the scheduler held up does not count as a slow target */
+        PATIENCE_NS = 1000 * 1000,    /* a keeper that takes longer loses it */
+        TICKS_BEFORE_SLEEP = 100,     /* of a watcher that sees no calls */
+        COST_WEIGHT = 4               /* a measure counts for a quarter of the average */
 };
 
 static _Thread_local struct {
@@ -53,6 +54,7 @@ static void note_cost(agx_turns *t)
         if (mine.of != t || !mine.since)
                 return;
         ns = now_ns() - mine.since + 1;
+        ns = ns < SAMPLE_MAX_NS ? ns : SAMPLE_MAX_NS;
         mine.since = 0;
         if (cost->target != mine.target || !cost->ns)
                 *cost = (agx_turns_cost){mine.target, ns};
