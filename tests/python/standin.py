@@ -173,14 +173,15 @@ class StandIn:
 
     async def stop(self) -> None:
         assert self._server is not None
-        await asyncio.sleep(0.01)  # what was accepted just now gets its task
         self._server.close()
-        self.drop_connections()
-        for task in [*self._tasks, *self.calls.values()]:
-            task.cancel()
-        await asyncio.gather(*self._tasks, *self.calls.values(), return_exceptions=True)
-        self.calls = {}
-        await asyncio.sleep(0.01)
+        for _ in range(5):  # what was accepted at the last moment gets its task a little later
+            self.drop_connections()
+            tasks = [*self._tasks, *self.calls.values()]
+            self.calls = {}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.sleep(0.01)
 
     def drop_connections(self) -> None:
         for writer in list(self._writers):
@@ -203,12 +204,18 @@ class StandIn:
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._writers.add(writer)
+        task.add_done_callback(lambda task: self._ended(task, writer))
+
+    def _ended(self, task: asyncio.Task[None], writer: asyncio.StreamWriter) -> None:
+        """Also for a task that was cancelled before its first step."""
+        self._tasks.discard(task)
+        self._writers.discard(writer)
+        writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = Connection(len(self.connections))
         self.connections.append(connection)
-        self._writers.add(writer)
         self.open += 1
         try:
             while await self._serve_one(connection, reader, writer):
@@ -217,7 +224,6 @@ class StandIn:
             pass
         finally:
             self.open -= 1
-            self._writers.discard(writer)
             writer.close()
             with contextlib.suppress(ConnectionError, TimeoutError, OSError):
                 await writer.wait_closed()

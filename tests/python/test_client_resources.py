@@ -175,11 +175,11 @@ def test_calls_made_by_resumed_tasks(run: Any) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
-def test_eager_tasks(run: Any) -> None:
+def test_eager_tasks() -> None:
     async def main() -> None:
         asyncio.get_running_loop().set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009
         async with serving() as (_, client):
             values = await asyncio.gather(*(client.remote(add, i, 0) for i in range(50)))
             assert values == list(range(50))
 
-    run(main())
+    asyncio.run(main())
