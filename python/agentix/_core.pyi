@@ -36,8 +36,8 @@ class Channel:
 
 # ---- provider.c ----
 
-class Wish(TypedDict, total=False):
-    """Keys that a wish does not have are left out; `kind`, `signal` and `timeout` (seconds) are always there."""
+class Wish(TypedDict):
+    """Only `kind`, `signal` and `timeout` (seconds) are always there; the others are where the kind has them."""
 
     kind: str
     argv: list[str]

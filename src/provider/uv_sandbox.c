@@ -226,6 +226,19 @@ static bool crosses(const char *entry)
         return strncmp(entry, "LC_", 3) == 0;
 }
 
+/* What this backend says itself, whatever the user's environment says. */
+static bool is_reserved(const char *entry)
+{
+        static const char *const names[] = {"AGENTIX_BIND_HOST=",  "AGENTIX_BIND_PORT=", "AGENTIX_BIND_SOCKET=",
+                                            "AGENTIX_TOKEN_FILE=", "AGENTIX_READY_FD=",  "AGENTIX_LIFELINE_FD=",
+                                            "AGENTIX_LEASE="};
+
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); ++i)
+                if (strncmp(entry, names[i], strlen(names[i])) == 0)
+                        return true;
+        return false;
+}
+
 static void set_pair(agx_strv *env, const char *entry)
 {
         const char *equals = strchr(entry, '=');
@@ -242,7 +255,8 @@ static void build_env(agx_strv *env, const agx_uv_sandbox_config *config)
                 if (crosses(config->host_env->items[i]))
                         agx_strv_add_str(env, config->host_env->items[i]);
         for (size_t i = 0; i < config->config_env->count; ++i)
-                set_pair(env, config->config_env->items[i]);
+                if (!is_reserved(config->config_env->items[i]))
+                        set_pair(env, config->config_env->items[i]);
         agx_strv_set(env, AGX_VIEW("AGENTIX_TOKEN_FILE"), config->token_file);
         if (config->socket.p) {
                 agx_strv_set(env, AGX_VIEW("AGENTIX_BIND_SOCKET"), config->socket);

@@ -2,6 +2,9 @@
 
 A brain (`agentix._core.Brain`, see `src/provider/brain.h`) decides; this module spawns, waits, signals and removes.
 Processes are watched by pidfd on whichever loop runs at the moment, so a sandbox outlives the loop that made it.
+
+Cancelling never interrupts a step: it is one more event for the brain, which then wishes for whatever undoes what was
+done, and the cancellation is raised when that is over.
 """
 
 from __future__ import annotations
@@ -11,8 +14,15 @@ import os
 import shutil
 import signal
 import subprocess
+import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .._core import Brain, Wish
+
+Event = tuple[str, int, bytes]
 
 TAIL_MAX = 64 * 1024
 """Bytes of a process's last output that are kept for error texts."""
@@ -25,120 +35,147 @@ DRAIN_GRACE = 0.2
 class Child:
     """A process in a session of its own; its output is drained and its end noticed while a loop watches it."""
 
-    def __init__(self, wish: dict[str, Any], *, with_pipes: bool) -> None:
+    def __init__(self, wish: Wish, *, with_pipes: bool) -> None:
         """Start what the wish asks for; OSError if that fails. `with_pipes`: a ready and a lifeline descriptor too."""
-        env = dict(pair.split("=", 1) for pair in wish["env"])
-        self.ready = self.lifeline = -1
+        self._output = self._ready = self._lifeline = self._pidfd = -1
         self._tail = bytearray()
-        self._on_event: Callable[[str, int, bytes], None] | None = None
+        self._ready_line = bytearray()
+        self._events: deque[Event] = deque()
+        self._waiter: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        theirs: list[int] = []
-        self._output, output = os.pipe2(os.O_CLOEXEC)
+        self._code: int | None = None
+        self._reported = False
         try:
+            self._process = self._spawn(wish, with_pipes)
+        except BaseException:
+            self.close()
+            raise
+        self.pid = self._process.pid
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except OSError:
+            self._process.kill()
+            self._process.wait()
+            self.close()
+            raise
+        _children.add(self)
+
+    def _spawn(self, wish: Wish, with_pipes: bool) -> subprocess.Popen[bytes]:
+        env = dict(pair.split("=", 1) for pair in wish["env"])
+        theirs: list[int] = []
+        try:
+            self._output, output = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            theirs.append(output)
+            os.set_blocking(output, True)
             if with_pipes:
-                self.ready, ready = os.pipe2(os.O_CLOEXEC)
+                self._ready, ready = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
                 theirs.append(ready)
-                lifeline, self.lifeline = os.pipe2(os.O_CLOEXEC)
+                lifeline, self._lifeline = os.pipe2(os.O_CLOEXEC)
                 theirs.append(lifeline)
                 env["AGENTIX_READY_FD"], env["AGENTIX_LIFELINE_FD"] = str(ready), str(lifeline)
-                os.set_blocking(self.ready, False)
-            os.set_blocking(self._output, False)
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 wish["argv"],
                 env=env,
                 cwd=wish.get("cwd"),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                pass_fds=theirs,
+                pass_fds=theirs[1:],
                 start_new_session=True,
             )
-        except BaseException:
-            self._close(self._output, self.ready, self.lifeline)
-            raise
         finally:
-            self._close(output, *theirs)
-        self.pid = self._process.pid
-        self._pidfd = os.pidfd_open(self.pid)
-        self._ready_line = bytearray()
-
-    @staticmethod
-    def _close(*descriptors: int) -> None:
-        for fd in descriptors:
-            if fd >= 0:
+            for fd in theirs:
                 os.close(fd)
 
     # ---- watching ----
 
-    def watch(self, on_event: Callable[[str, int, bytes], None]) -> None:
-        """Report `ready` and `exited` on the running loop from now on, to this callback alone."""
-        self.unwatch()
-        self._loop = asyncio.get_running_loop()
-        self._on_event = on_event
-        if self._pidfd >= 0:
-            self._loop.add_reader(self._pidfd, self._exited)
-        if self._output >= 0:
-            self._loop.add_reader(self._output, self._drain)
-        if self.ready >= 0:
-            self._loop.add_reader(self.ready, self._read_ready)
+    def watch(self) -> None:
+        """Let the running loop drain the output and notice the end, until another one does."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._unwatch()
+            self._loop = loop
+            for fd, handler in (
+                (self._output, self._on_output),
+                (self._ready, self._on_ready),
+                (self._pidfd, self._on_exit),
+            ):
+                if fd >= 0:
+                    loop.add_reader(fd, handler)
+            if self._code is not None:  # the loop that noticed it has gone before it could wait for the output
+                self._report_exit()
 
-    def unwatch(self) -> None:
-        """Let go of the loop, which may be closed by now."""
-        loop, self._loop, self._on_event = self._loop, None, None
-        if loop is None or loop.is_closed():
-            return
-        for fd in (self._pidfd, self._output, self.ready):
-            if fd >= 0:
-                loop.remove_reader(fd)
-
-    def _drain(self) -> None:
-        try:
-            data = os.read(self._output, TAIL_MAX)
-        except BlockingIOError:
-            return
-        if not data:
-            self._shut("_output")
-        self._tail += data
-        del self._tail[:-TAIL_MAX]
-
-    def _read_ready(self) -> None:
-        try:
-            data = os.read(self.ready, READY_MAX)
-        except BlockingIOError:
-            return
-        self._ready_line += data
-        if data and b"\n" not in self._ready_line and len(self._ready_line) < READY_MAX:
-            return
-        self._shut("ready")
-        if self._ready_line and self._on_event is not None:
-            self._on_event("ready", 0, bytes(self._ready_line.partition(b"\n")[0]))
-
-    def _exited(self) -> None:
-        assert self._loop is not None
-        code = self._process.wait()
-        self._shut("_pidfd")
-        if self.ready >= 0:
-            self._read_ready()
-        self._when_drained(self._loop.time() + DRAIN_GRACE, code)
-
-    def _when_drained(self, deadline: float, code: int) -> None:
-        """Report the exit once the pipe is at its end, or after the grace."""
-        if self._loop is None or self._on_event is None:
-            return
-        if self._output >= 0 and self._loop.time() < deadline:
-            self._loop.call_later(0.005, self._when_drained, deadline, code)
-            return
-        self._on_event("exited", code, self.tail())
+    def _unwatch(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None and not loop.is_closed():
+            for fd in (self._output, self._ready, self._pidfd):
+                if fd >= 0:
+                    loop.remove_reader(fd)
 
     def _shut(self, name: str) -> None:
         fd: int = getattr(self, name)
         if fd >= 0:
             if self._loop is not None and not self._loop.is_closed():
                 self._loop.remove_reader(fd)
-            os.close(fd)
             setattr(self, name, -1)
+            os.close(fd)
+
+    def _on_output(self) -> None:
+        try:
+            data = os.read(self._output, TAIL_MAX)
+        except BlockingIOError:
+            return
+        self._tail += data
+        del self._tail[:-TAIL_MAX]
+        if not data:
+            self._shut("_output")
+            if self._code is not None:
+                self._report_exit()
+
+    def _on_ready(self) -> None:
+        try:
+            data = os.read(self._ready, READY_MAX)
+        except BlockingIOError:
+            return
+        self._ready_line += data
+        if data and b"\n" not in self._ready_line and len(self._ready_line) < READY_MAX:
+            return
+        self._shut("_ready")
+        if self._ready_line:
+            self._report("ready", 0, bytes(self._ready_line.partition(b"\n")[0]))
+
+    def _on_exit(self) -> None:
+        self._code = self._process.wait()
+        self._shut("_pidfd")
+        if self._ready >= 0:
+            self._on_ready()  # what it said with its last breath
+        if self._output < 0:
+            self._report_exit()
+        elif self._loop is not None:
+            self._loop.call_later(DRAIN_GRACE, self._report_exit)
+
+    def _report_exit(self) -> None:
+        if not self._reported and self._code is not None:
+            self._reported = True
+            self._report("exited", self._code, self.tail())
+
+    def _report(self, kind: str, code: int, text: bytes) -> None:
+        self._events.append((kind, code, text))
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     # ---- verbs ----
+
+    async def event(self, timeout: float = 0) -> Event:
+        """Wait for what happens next: `ready` or `exited`, or `timer` after `timeout` seconds (0: never)."""
+        self.watch()
+        if not self._events:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await asyncio.wait([self._waiter], timeout=timeout or None)
+            finally:
+                self._waiter = None
+        return self._events.popleft() if self._events else ("timer", 0, self.tail())
 
     def tail(self) -> bytes:
         """Return the last output."""
@@ -146,7 +183,7 @@ class Child:
 
     def alive(self) -> bool:
         """Tell whether the process still runs."""
-        return self._process.poll() is None
+        return self._code is None and self._process.poll() is None
 
     def signal(self, number: int, *, group: bool = False) -> None:
         """Send a signal, if the process still runs; to all its group, which no other process can have taken over."""
@@ -158,44 +195,66 @@ class Child:
 
     def close(self) -> None:
         """Give all descriptors back. Closing the lifeline ends a server that still runs."""
-        self.unwatch()
-        self._close(self._output, self.ready, self.lifeline, self._pidfd)
-        self._output = self.ready = self.lifeline = self._pidfd = -1
+        self._unwatch()
+        for name in ("_output", "_ready", "_lifeline", "_pidfd"):
+            self._shut(name)
+
+    def disown(self) -> None:
+        """For a forked child: give up its copies, without a word to the loop or the process, which are its parent's."""
+        self._loop = None
+        self._process.returncode = 0
+        self.close()
+
+
+_children: weakref.WeakSet[Child] = weakref.WeakSet()
+
+
+def _forget_children() -> None:
+    """In a forked child of the host: its copies of the lifelines must not keep the sandboxes of a dead host alive."""
+    for child in list(_children):
+        child.disown()
+    _children.clear()
+
+
+os.register_at_fork(after_in_child=_forget_children)
 
 
 class Driver:
     """Drives one brain from wish to wish."""
 
-    def __init__(self, brain: Any, *, copy: Callable[[str], None] | None = None) -> None:
+    def __init__(self, brain: Brain, *, copy: Callable[[str], None] | None = None) -> None:
         """`copy`: puts our own distributions into the virtual environment at a path; runs in a thread."""
         self._brain = brain
         self._copy = copy
-        self._happened: asyncio.Future[tuple[str, int, bytes]] | None = None
+        self._cancelled = False
         self.child: Child | None = None
 
-    async def drive(self) -> dict[str, Any]:
+    async def drive(self) -> Wish:
         """Go on until the brain is done, gone or failed; return that wish.
 
         Cancelling undoes what was done, however long the brain takes for it, and then raises `CancelledError`.
         """
-        try:
-            return await self._drive()
-        except asyncio.CancelledError:
-            self._brain.event("cancel")
-            await _whatever_happens(self._drive())
-            raise
+        wish = await self._go_on()
+        if self._cancelled:
+            raise asyncio.CancelledError
+        return wish
 
-    async def end(self) -> dict[str, Any]:
-        """Ask for the end of what was started; return the last wish, or finish that even if cancelled."""
+    async def end(self) -> Wish:
+        """Ask for the end of what was started; return the last wish. A cancellation is raised when that is over."""
         self._brain.event("delete")
-        return await _whatever_happens(self._drive())
+        return await self.drive()
 
     def alive(self) -> bool:
         """Tell whether what was started still runs."""
         return self.child is not None and self.child.alive()
 
-    async def _drive(self) -> dict[str, Any]:
-        steps: dict[str, Callable[[dict[str, Any]], Awaitable[None]]] = {
+    def watch(self) -> None:
+        """Let the running loop drain the output of what was started."""
+        if self.child is not None:
+            self.child.watch()
+
+    async def _go_on(self) -> Wish:
+        steps: dict[str, Callable[[Wish], Awaitable[None]]] = {
             "run": self._run,
             "start": self._start,
             "signal": self._signal,
@@ -214,87 +273,97 @@ class Driver:
 
     # ---- one step each ----
 
-    async def _run(self, wish: dict[str, Any]) -> None:
+    async def _run(self, wish: Wish) -> None:
         child = self._spawn(wish, with_pipes=False)
         if child is None:
             return
         try:
-            await self._one_event(child, wish["timeout"])
+            await self._tell_next(child, wish["timeout"])
+            child.signal(signal.SIGKILL, group=True)
+            while child.alive():
+                try:
+                    await child.event()
+                except asyncio.CancelledError:
+                    self._cancelled = True
         finally:
-            if child.alive():
-                child.signal(signal.SIGKILL, group=True)
-                child.unwatch()
-                await asyncio.to_thread(child._process.wait)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
             child.close()
 
-    async def _start(self, wish: dict[str, Any]) -> None:
+    async def _start(self, wish: Wish) -> None:
         self.child = self._spawn(wish, with_pipes=True)
         if self.child is not None:
-            await self._one_event(self.child, wish["timeout"])
+            await self._tell_next(self.child, wish["timeout"])
 
-    async def _signal(self, wish: dict[str, Any]) -> None:
-        if self.child is not None:
-            self.child.signal(wish["signal"])
+    async def _signal(self, wish: Wish) -> None:
+        assert self.child is not None
+        self.child.signal(wish["signal"])
         await self._wait(wish)
 
-    async def _wait(self, wish: dict[str, Any]) -> None:
+    async def _wait(self, wish: Wish) -> None:
         assert self.child is not None
-        await self._one_event(self.child, wish["timeout"])
+        await self._tell_next(self.child, wish["timeout"])
 
-    async def _copy_own(self, wish: dict[str, Any]) -> None:
+    async def _copy_own(self, wish: Wish) -> None:
         assert self._copy is not None
         try:
-            await asyncio.to_thread(self._copy, wish["path"])
-        except OSError as error:
-            self._brain.event("copy_failed", 0, str(error).encode())
+            await self._in_thread(self._copy, wish["path"])
+        except Exception as error:  # noqa: BLE001 - whatever it is, the environment is not whole
+            self._brain.event("copy_failed", 0, f"{type(error).__name__}: {error}".encode(errors="replace"))
         else:
-            self._brain.event("copied")
+            self._brain.event("cancel" if self._cancelled else "copied")
 
     async def _undo(self, path: str | None) -> None:
         if self.child is not None:
             self.child.close()
         if path is not None:
-            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+            await self._in_thread(remove_tree, path)
 
     # ---- waiting ----
 
-    def _spawn(self, wish: dict[str, Any], *, with_pipes: bool) -> Child | None:
+    def _spawn(self, wish: Wish, *, with_pipes: bool) -> Child | None:
         try:
             return Child(wish, with_pipes=with_pipes)
-        except (OSError, subprocess.SubprocessError) as error:
-            self._brain.event("spawn_failed", 0, f"{wish['argv'][0]}: {error}".encode())
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self._brain.event("spawn_failed", 0, f"{wish['argv'][0]}: {error}".encode(errors="replace"))
             return None
 
-    async def _one_event(self, child: Child, timeout: float) -> None:
-        """Wait for the next thing that happens to the process, or the time-out (0: none), and tell the brain."""
-        loop = asyncio.get_running_loop()
-        self._happened = happened = loop.create_future()
-        child.watch(self._on_event)
-        timer = loop.call_later(timeout, self._on_event, "timer", 0, b"") if timeout else None
-        try:
-            kind, code, text = await happened
-        finally:
-            self._happened = None
-            if timer is not None:
-                timer.cancel()
-        self._brain.event(kind, code, text or child.tail())
+    async def _tell_next(self, child: Child, timeout: float) -> None:
+        """Wait for the next event of a process and tell the brain. The first cancellation is such an event."""
+        told = self._cancelled
+        deadline = asyncio.get_running_loop().time() + timeout if timeout else 0
+        while True:
+            try:
+                event = await child.event(timeout)
+                break
+            except asyncio.CancelledError:
+                self._cancelled = True
+                if not told:
+                    event = "cancel", 0, b""
+                    break
+                timeout = deadline and max(deadline - asyncio.get_running_loop().time(), 0.001)
+        self._brain.event(*event)
 
-    def _on_event(self, kind: str, code: int, text: bytes) -> None:
-        if self._happened is not None and not self._happened.done():
-            self._happened.set_result((kind, code, text))
+    async def _in_thread(self, function: Callable[[str], None], path: str) -> None:
+        """Do it to its end, even if this task is cancelled meanwhile."""
+        # No task: when a loop ends, all tasks of it are cancelled.
+        future = asyncio.get_running_loop().run_in_executor(None, function, path)
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError:
+                self._cancelled = True
+        future.result()
 
 
-async def _whatever_happens(work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-    """Finish `work` even if this task is cancelled meanwhile; the cancellation is raised afterwards."""
-    task = asyncio.ensure_future(work)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            cancelled = True
-        except Exception:  # noqa: BLE001 - raised below by result()
-            break
-    if cancelled:
-        raise asyncio.CancelledError
-    return task.result()
+def remove_tree(path: str | os.PathLike[str]) -> None:
+    """Remove a directory with all that is in it, also what was made read-only; what cannot be removed stays."""
+    shutil.rmtree(path, ignore_errors=True)
+    if not os.path.lexists(path):
+        return
+    for directory, names, _ in os.walk(path):
+        for name in [".", *names]:
+            try:
+                if not os.path.islink(os.path.join(directory, name)):
+                    os.chmod(os.path.join(directory, name), 0o700)
+            except OSError:
+                pass
+    shutil.rmtree(path, ignore_errors=True)

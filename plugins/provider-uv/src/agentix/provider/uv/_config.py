@@ -16,10 +16,10 @@ class UvProviderConfig:
     """What a `UvProvider` needs; ValueError says which setting is wrong.
 
     Either `project`, a directory with a `pyproject.toml` that is installed into a fresh environment (with the further
-    requirements in `install`), or `reuse_venv`, an environment that already holds everything, `agentix` included. `python` is a
-    version or an interpreter for the fresh environment; `index_url` and `extra_index_url` go to uv; `host` is the loopback address to
-    listen on where a Unix socket cannot be used; `health_timeout` bounds the start and `lease` (None: unbounded) the life
-    of a sandbox that nobody is connected to, both in seconds.
+    requirements in `install`), or `reuse_venv`, an environment that already holds everything, `agentix` included.
+    `python` is a version or an interpreter for the fresh environment; `index_url` and `extra_index_url` go to uv;
+    `host` is the loopback address to listen on where a Unix socket cannot be used; `health_timeout` bounds the start
+    and `lease` (None: unbounded) the life of a sandbox that nobody is connected to, both in seconds.
     """
 
     project: str | None = None
@@ -35,11 +35,15 @@ class UvProviderConfig:
 
     def __post_init__(self) -> None:
         if self.project is None and self.reuse_venv is None:
-            raise ValueError("UvProviderConfig needs project= (a directory to install) or reuse_venv= (an environment to use)")
+            raise ValueError(
+                "UvProviderConfig needs project= (a directory to install) or reuse_venv= (an environment to use)"
+            )
         if self.reuse_venv is not None and not Path(self.reuse_venv, "bin", "python").exists():
             raise ValueError(f"reuse_venv: there is no bin/python in {self.reuse_venv!r}; make the environment first")
         if self.reuse_venv is None and not Path(str(self.project), "pyproject.toml").is_file():
-            raise ValueError(f"project: there is no pyproject.toml in {self.project!r}; give project= a project's root, or reuse_venv=")
+            raise ValueError(
+                f"project: there is no pyproject.toml in {self.project!r}; give a project's root, or reuse_venv="
+            )
         for name in ("python", "uv_bin", "host"):
             if not getattr(self, name) or getattr(self, name).startswith("-"):
                 raise ValueError(f"{name}: {getattr(self, name)!r} is not a value that a command could take")
@@ -51,7 +55,9 @@ class UvProviderConfig:
         except ValueError:
             loopback = False
         if not loopback:
-            raise ValueError(f"host: {self.host!r} is not a loopback address; a sandbox of this backend must not be reachable from elsewhere")
+            raise ValueError(
+                f"host: {self.host!r} is not a loopback address; nobody elsewhere is to reach these sandboxes"
+            )
         if self.health_timeout <= 0:
             raise ValueError(f"health_timeout: {self.health_timeout!r} is not a number of seconds above 0")
         if self.lease is not None and self.lease <= 0:
