@@ -277,12 +277,12 @@ class Worker:
         assert self._loop is not None
         try:
             awaitable = make()
-            # A task that is cancelled before its first step never takes it, so the call would never be answered.
             if call.cancelled:
                 _close_quietly(awaitable)
                 self._answer_cancelled(call)
             else:
                 call.task = self._loop.create_task(self._await(call, awaitable))
+                call.task.add_done_callback(lambda *_: self._end_task(call, awaitable))
         except BaseException as error:  # noqa: BLE001 - wrong arguments, or a task factory of user code
             self._fail(call, error)
 
@@ -293,6 +293,14 @@ class Worker:
             self._fail(call, error)
         else:
             self._succeed(call, value)
+
+    def _end_task(self, call: Call, awaitable: Awaitable[Any]) -> None:
+        """A task that is cancelled before its first step never takes it, so `_await` has not answered."""
+        if call.id in self._calls:
+            from asyncio import CancelledError
+
+            _close_quietly(awaitable)
+            self._fail(call, CancelledError())
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         import asyncio

@@ -73,6 +73,21 @@ def test_a_cancel_right_behind_its_call_is_never_lost(target: str) -> None:
         assert len(w.value("notes")) == ran
 
 
+@pytest.mark.parametrize("target", ["aecho", "later"])
+def test_a_task_that_is_cancelled_before_it_has_begun_is_answered(target: str) -> None:
+    with worker(env={"PYTHONWARNINGS": "always"}) as w:
+        w.value("aecho", 1)
+        blocker = w.start("block_loop", 0.5)
+        killer, victim = w.start("cancel_all_tasks"), w.start(target, 1)
+        assert w.decode(w.answer(killer)) == 1
+        error = w.answer(victim)["error"]
+        assert (error["type"], error["cancelled"]) == ("CancelledError", False)
+        w.answer(blocker)
+        w.nothing_else()
+        assert w.end() == 0
+        assert w.stderr == ""
+
+
 def test_a_cancel_right_behind_a_call_that_never_ends_ends_it() -> None:
     with worker() as w:
         for target in ("spin", "aspin") * 100:

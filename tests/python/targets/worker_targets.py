@@ -242,6 +242,17 @@ async def awork(rounds: int, value: object) -> object:
     return value
 
 
+async def block_loop(seconds: float) -> None:
+    time.sleep(seconds)  # noqa: ASYNC251
+
+
+async def cancel_all_tasks() -> int:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    return len(tasks)
+
+
 def later_work(rounds: int, value: object) -> object:
     return awork(rounds, work(rounds, value))
 
