@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     import asyncio
     from collections import OrderedDict
     from collections.abc import Awaitable, Callable
+    from functools import partial
     from signal import SIGINT, signal
     from types import TracebackType
     from typing import Any
 else:
     from _collections import OrderedDict
+    from _functools import partial
     from _signal import SIGINT, signal
 
 THREADS_MAX = 1024
@@ -282,7 +284,7 @@ class Worker:
                 self._answer_cancelled(call)
             else:
                 call.task = self._loop.create_task(self._await(call, awaitable))
-                call.task.add_done_callback(lambda *_: self._end_task(call, awaitable))
+                call.task.add_done_callback(partial(self._end_task, call, awaitable))
         except BaseException as error:  # noqa: BLE001 - wrong arguments, or a task factory of user code
             self._fail(call, error)
 
@@ -294,7 +296,7 @@ class Worker:
         else:
             self._succeed(call, value)
 
-    def _end_task(self, call: Call, awaitable: Awaitable[Any]) -> None:
+    def _end_task(self, call: Call, awaitable: Awaitable[Any], _task: asyncio.Task[None]) -> None:
         """A task that is cancelled before its first step never takes it, so `_await` has not answered."""
         if call.id in self._calls:
             from asyncio import CancelledError
