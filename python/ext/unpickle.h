@@ -238,8 +238,10 @@ PyObject *agx_build_numpy_scalar(agx_unpickler *u, PyObject *callable, PyObject 
 
 /* None, bool, int, float, complex, str or bytes, of exactly that type. */
 bool agx_unpickle_is_scalar(PyObject *object);
-/* Whether @attr of @type is the very one that @base has. */
-bool agx_unpickle_inherits(PyObject *type, PyTypeObject *base, const char *attr);
+/* "__x__" */
+bool agx_unpickle_is_dunder(PyObject *name);
+/* 1 if @attr of @type is the very one that @base has, 0 if not. */
+int agx_unpickle_inherits(PyObject *type, PyTypeObject *base, const char *attr);
 /* Stores a state dict's items as attributes kept in the instance's own dict; no code of the class runs. */
 int agx_unpickle_set_dict(agx_unpickler *u, PyObject *object, PyObject *state);
 /* An argument tuple's item, or NULL without exception if there are fewer. */

@@ -43,14 +43,21 @@ bool agx_unpickle_is_scalar(PyObject *object)
                PyUnicode_CheckExact(object) || PyBytes_CheckExact(object) || PyComplex_CheckExact(object);
 }
 
-bool agx_unpickle_inherits(PyObject *type, PyTypeObject *base, const char *attr)
+bool agx_unpickle_is_dunder(PyObject *name)
 {
-        PyObject *a = PyObject_GetAttrString(type, attr), *b = PyObject_GetAttrString((PyObject *)base, attr);
-        bool same = a && a == b;
+        Py_ssize_t n = PyUnicode_GetLength(name);
+        return n >= 4 && PyUnicode_ReadChar(name, 0) == '_' && PyUnicode_ReadChar(name, 1) == '_' &&
+               PyUnicode_ReadChar(name, n - 1) == '_' && PyUnicode_ReadChar(name, n - 2) == '_';
+}
+
+int agx_unpickle_inherits(PyObject *type, PyTypeObject *base, const char *attr)
+{
+        PyObject *a = PyObject_GetAttrString(type, attr);
+        PyObject *b = a ? PyObject_GetAttrString((PyObject *)base, attr) : NULL;
+        int r = !b ? -1 : a == b;
         Py_XDECREF(a);
         Py_XDECREF(b);
-        PyErr_Clear();
-        return same;
+        return r;
 }
 
 int agx_unpickle_set_dict(agx_unpickler *u, PyObject *object, PyObject *state)

@@ -78,13 +78,6 @@ PyObject *agx_build_exception_group(agx_unpickler *u, PyObject *callable, PyObje
         return agx_build_exception(u, callable, args);
 }
 
-static bool is_dunder(PyObject *name)
-{
-        Py_ssize_t n = PyUnicode_GetLength(name);
-        return n >= 4 && PyUnicode_ReadChar(name, 0) == '_' && PyUnicode_ReadChar(name, 1) == '_' &&
-               PyUnicode_ReadChar(name, n - 1) == '_' && PyUnicode_ReadChar(name, n - 2) == '_';
-}
-
 /* Fields that live in the object and not in its dict. */
 static bool is_field(PyObject *object, PyObject *name)
 {
@@ -121,7 +114,7 @@ static int set_attribute(agx_unpickler *u, PyObject *object, PyObject *dict, PyO
         }
         if (PyUnicode_CompareWithASCIIString(name, "args") == 0)
                 return 0; /* Python 3.12 repeats them in the state of an AttributeError */
-        if (is_dunder(name) && !is_notes(name, value))
+        if (agx_unpickle_is_dunder(name) && !is_notes(name, value))
                 return agx_unpickle_fail_subject(u, "a special attribute");
         return PyDict_SetItem(dict, name, value);
 }

@@ -131,17 +131,15 @@ int agx_unpickle_fail_subject(agx_unpickler *u, const char *what)
         return -1;
 }
 
-/* The exception is one that may leave as it is. */
-static bool may_pass(PyObject *type)
+/* 1 if the exception may leave as it is, 0 if not, -1 with another one in its place. */
+static int may_pass(PyObject *type)
 {
         if (PyErr_GivenExceptionMatches(type, PyExc_MemoryError) || !PyErr_GivenExceptionMatches(type, PyExc_Exception))
-                return true;
+                return 1;
         PyObject *cls = error_class();
-        if (!cls) {
-                PyErr_Clear();
-                return true;
-        }
-        bool ours = PyErr_GivenExceptionMatches(type, cls);
+        if (!cls)
+                return -1;
+        int ours = PyErr_GivenExceptionMatches(type, cls);
         Py_DECREF(cls);
         return ours;
 }
@@ -165,27 +163,34 @@ static void fail_from(agx_unpickler *u, PyObject *cause)
         Py_XDECREF(name);
 }
 
+/* Raises what fail_from() makes of @cause, and links the two. */
+static void raise_from(agx_unpickler *u, PyObject *cause)
+{
+        PyObject *type, *value, *traceback;
+        fail_from(u, cause);
+        PyErr_Fetch(&type, &value, &traceback);
+        PyErr_NormalizeException(&type, &value, &traceback);
+        if (value && PyExceptionInstance_Check(value))
+                PyException_SetCause(value, Py_NewRef(cause)); /* steals */
+        PyErr_Restore(type, value, traceback);
+}
+
 void agx_unpickle_fail_wrap(agx_unpickler *u)
 {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
-        if (may_pass(type)) {
+        int pass = may_pass(type);
+        if (pass > 0) {
                 PyErr_Restore(type, value, traceback);
                 return;
         }
-        PyErr_NormalizeException(&type, &value, &traceback);
-        if (traceback)
-                PyException_SetTraceback(value, traceback);
-        fail_from(u, value);
+        if (pass == 0) {
+                PyErr_NormalizeException(&type, &value, &traceback);
+                if (traceback)
+                        PyException_SetTraceback(value, traceback);
+                raise_from(u, value);
+        }
         Py_XDECREF(type);
+        Py_XDECREF(value);
         Py_XDECREF(traceback);
-
-        PyObject *new_type, *new_value, *new_traceback;
-        PyErr_Fetch(&new_type, &new_value, &new_traceback);
-        PyErr_NormalizeException(&new_type, &new_value, &new_traceback);
-        if (new_value && PyExceptionInstance_Check(new_value))
-                PyException_SetCause(new_value, value); /* steals */
-        else
-                Py_XDECREF(value);
-        PyErr_Restore(new_type, new_value, new_traceback);
 }

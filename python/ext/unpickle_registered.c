@@ -34,8 +34,9 @@ static PyObject *own_setstate(PyObject *cls)
         PyObject *set = PyObject_GetAttrString(cls, "__setstate__");
         if (!set && PyErr_ExceptionMatches(PyExc_AttributeError))
                 PyErr_Clear();
-        if (set && PyType_IsSubtype((PyTypeObject *)cls, (PyTypeObject *)PyExc_BaseException) &&
-            agx_unpickle_inherits(cls, (PyTypeObject *)PyExc_BaseException, "__setstate__"))
+        if (!set || !PyType_IsSubtype((PyTypeObject *)cls, (PyTypeObject *)PyExc_BaseException))
+                return set;
+        if (agx_unpickle_inherits(cls, (PyTypeObject *)PyExc_BaseException, "__setstate__"))
                 Py_CLEAR(set);
         return set;
 }
@@ -100,18 +101,22 @@ PyObject *agx_build_registered_ex(agx_unpickler *u, PyObject *callable, PyObject
         return new_registered_ex(u, callable, args, kwargs);
 }
 
-static bool pickles_itself(PyObject *cls)
+/* 1 if a class has its own idea of how it is pickled, 0 if it leaves that to object. */
+static int pickles_itself(PyObject *cls)
 {
-        return !agx_unpickle_inherits(cls, &PyBaseObject_Type, "__reduce__") ||
-               !agx_unpickle_inherits(cls, &PyBaseObject_Type, "__reduce_ex__");
+        int r = agx_unpickle_inherits(cls, &PyBaseObject_Type, "__reduce__");
+        if (r > 0)
+                r = agx_unpickle_inherits(cls, &PyBaseObject_Type, "__reduce_ex__");
+        return r < 0 ? -1 : !r;
 }
 
 static PyObject *reduce_registered(agx_unpickler *u, PyObject *cls, PyObject *args)
 {
         if (learn(u->subject) < 0)
                 return NULL;
-        if (!u->subject->is_enum && !pickles_itself(cls))
-                return agx_unpickle_bad(u, "its pickles do not call it");
+        int callable = u->subject->is_enum ? 1 : pickles_itself(cls);
+        if (callable <= 0)
+                return callable < 0 ? NULL : agx_unpickle_bad(u, "its pickles do not call it");
         if (u->subject->is_enum && PyTuple_Size(args) != 1)
                 return agx_unpickle_bad(u, "a member of an Enum is named by its value");
         if (agx_unpickle_charge(u, SIZE_INSTANCE + 8 * (uint64_t)PyTuple_Size(args)) < 0)
@@ -121,21 +126,12 @@ static PyObject *reduce_registered(agx_unpickler *u, PyObject *cls, PyObject *ar
 
 /* --- state --- */
 
-static bool is_dunder(PyObject *name)
-{
-        PyObject *under = PyUnicode_FromString("__");
-        bool r = under && PyUnicode_Tailmatch(name, under, 0, PY_SSIZE_T_MAX, -1) == 1 &&
-                 PyUnicode_Tailmatch(name, under, 0, PY_SSIZE_T_MAX, 1) == 1;
-        Py_XDECREF(under);
-        return r;
-}
-
 static int set_slots(agx_unpickler *u, PyObject *object, PyObject *slots)
 {
         PyObject *name, *value;
         Py_ssize_t i = 0;
         while (PyDict_Next(slots, &i, &name, &value)) {
-                if (!PyUnicode_CheckExact(name) || is_dunder(name))
+                if (!PyUnicode_CheckExact(name) || agx_unpickle_is_dunder(name))
                         return agx_unpickle_fail_subject(u, "a special attribute");
                 if (PyObject_SetAttr(object, name, value) < 0)
                         return -1;
@@ -177,30 +173,35 @@ static int build_registered(agx_unpickler *u, PyObject *object, PyObject *state)
 
 /* --- items --- */
 
-static int append_registered(agx_unpickler *u, PyObject *object, size_t from)
+/* Whether items may go into the object: if it is of @base and has just that class's method, and is ours alone. */
+static int check_fill(agx_unpickler *u, PyObject *object, PyTypeObject *base, const char *method)
 {
-        PyObject *cls = (PyObject *)Py_TYPE(object);
-        if (!PyList_Check(object) || !agx_unpickle_inherits(cls, &PyList_Type, "append") ||
-            !agx_unpickle_inherits(cls, &PyList_Type, "extend"))
-                return agx_unpickle_fail_subject(
-                        u, "items can only be added to a list without methods of its own for that");
+        PyTypeObject *cls = Py_TYPE(object);
+        int r = PyType_IsSubtype(cls, base) ? agx_unpickle_inherits((PyObject *)cls, base, method) : 0;
+        if (r < 0)
+                return -1;
+        if (r == 0)
+                return agx_unpickle_fail_subject(u, "items only go into a list or dict without methods for that");
         if (agx_unpickle_flags(u, object) & AGX_FLAG_SHARED)
                 return agx_unpickle_fail_subject(u, "its __new__ gave an object that is in use elsewhere");
+        return 0;
+}
+
+static int append_registered(agx_unpickler *u, PyObject *object, size_t from)
+{
+        if (check_fill(u, object, &PyList_Type, "append") < 0 || check_fill(u, object, &PyList_Type, "extend") < 0)
+                return -1;
         for (size_t i = from; i < u->n; i++)
                 if (PyList_Append(object, u->stack[i]) < 0)
                         return -1;
         return 0;
 }
 
+/* A subclass of OrderedDict inherits another __setitem__, and needs it. */
 static int setitem_registered(agx_unpickler *u, PyObject *object, size_t from)
 {
-        PyObject *cls = (PyObject *)Py_TYPE(object);
-        if (!PyDict_Check(object) || agx_unpickle_is(u, object, agx_build_ordered_dict) ||
-            !agx_unpickle_inherits(cls, &PyDict_Type, "__setitem__"))
-                return agx_unpickle_fail_subject(
-                        u, "items can only be stored in a dict without methods of its own for that");
-        if (agx_unpickle_flags(u, object) & AGX_FLAG_SHARED)
-                return agx_unpickle_fail_subject(u, "its __new__ gave an object that is in use elsewhere");
+        if (check_fill(u, object, &PyDict_Type, "__setitem__") < 0)
+                return -1;
         return agx_unpickle_set_pairs(u, object, from);
 }
 
