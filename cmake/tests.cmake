@@ -39,6 +39,16 @@ if(AGENTIX_TESTS)
   endforeach()
 endif()
 
+# The other ends for conformance suites, which run them: see tests/interop/README.md.
+if(AGENTIX_TESTS)
+  file(GLOB peers CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/tests/interop/*_uv.c")
+  foreach(path IN LISTS peers)
+    cmake_path(GET path STEM target)
+    add_executable(${target} "${path}")
+    target_link_libraries(${target} PRIVATE agx_warnings agx_wire agx_base uv)
+  endforeach()
+endif()
+
 file(GLOB targets CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/fuzz/fuzz_*.c")
 foreach(path IN LISTS targets)
   cmake_path(GET path STEM target)
