@@ -78,7 +78,8 @@ async def main() -> None:
     project = str(Path(__file__).parent)
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     async with UvProvider(UvProviderConfig(project=project, python=python)) as provider:
-        config = SandboxConfig(image="local", bundle="local")  # names for container backends; this one runs the project itself
+        # Container backends need an image and a bundle; this one runs the project itself, whatever they say.
+        config = SandboxConfig(image="local", bundle="local")
         async with provider.session(config) as first:
             watch.say("environment made, project and numpy installed, first sandbox up")
             health = await first.health()
