@@ -96,7 +96,8 @@ class RuntimeClient:
       each varied by the fraction `randomization_factor`.
 
     `token` is the sandbox's, by default what the file named by AGENTIX_CLIENT_TOKEN_FILE holds; it is sent only to a
-    server that has proved to know it, or over https. `headers` go with every request. `ssl` is for https only.
+    server that has proved to know it, or over https. `headers` go with every request, the one for that proof included.
+    `ssl` is for https only.
 
     A client belongs to the event loop that uses it; once that has ended, the next one may. Raises ValueError or
     TypeError for arguments that cannot be.

@@ -165,7 +165,7 @@ static PyObject *core_timer(PyObject *self, PyObject *ignored)
 
         (void)ignored;
         Py_CLEAR(core->timer);
-        client_links_read_busy(core);
+        client_links_read(core, true);
         agx_client_tick(core->client, client_now());
         return processed(core, true);
 }
@@ -244,6 +244,17 @@ static int deadline_of(PyObject *seconds, uint64_t *ms)
         return 0;
 }
 
+/* Before a call is given to a connection: notice those that the server has closed while we did not look. */
+static uint64_t look(client_core *core)
+{
+        uint64_t now = client_now();
+
+        if (now - core->used_ms > CLIENT_IDLE_MS)
+                client_links_read(core, false);
+        core->used_ms = now;
+        return now;
+}
+
 static PyObject *begun(client_core *core, client_pending *p, int r, agx_client_call *call)
 {
         if (r < 0) {
@@ -280,7 +291,7 @@ static PyObject *core_call(PyObject *self, PyObject *const *args, Py_ssize_t n)
         if (!p)
                 return NULL;
         r = agx_client_start(core->client, agx_view_of(name, (size_t)size), bytes_view(args[1]), bytes_view(args[2]),
-                             deadline, p, client_now(), &call);
+                             deadline, p, look(core), &call);
         return begun(core, p, r, call);
 }
 

@@ -12,7 +12,10 @@
 
 #include "client/session.h"
 
-enum { CLIENT_SCRATCH = 64 * 1024 };
+enum {
+        CLIENT_SCRATCH = 64 * 1024,
+        CLIENT_IDLE_MS = 50 /* after such a pause connections may have ended without our knowing */
+};
 
 typedef struct agx_ext_client client_core;
 typedef struct agx_ext_pending client_pending;
@@ -50,6 +53,7 @@ struct agx_ext_client {
         PyObject *on_readable, *on_writable, *on_timer;
         PyObject *timer; /* a TimerHandle, or NULL */
         uint64_t timer_ms;
+        uint64_t used_ms; /* when it was last called */
 #define X(name) PyObject *s_##name;
         CLIENT_NAMES(X)
 #undef X
@@ -99,7 +103,8 @@ int client_link_open(client_core *core, agx_client_conn *conn);
 void client_link_write(client_core *core, agx_client_conn *conn);
 void client_link_close(client_core *core, agx_client_conn *conn);
 void client_link_read(client_core *core, client_link *link);
-void client_links_read_busy(client_core *core);
+/* Reads what has come on those that await a reply (`busy`) or on those that do not: their ends, as a rule. */
+void client_links_read(client_core *core, bool busy);
 void client_links_free(client_core *core);
 client_link *client_link_of(client_core *core, uint64_t serial);
 void client_link_opened(client_core *core, client_link *link, int fd, PyObject *transport);

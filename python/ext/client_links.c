@@ -240,12 +240,13 @@ void client_link_read(client_core *core, client_link *link)
                         return;
 }
 
-void client_links_read_busy(client_core *core)
+void client_links_read(client_core *core, bool busy)
 {
         for (size_t i = 0; i < core->n_links; ++i) {
                 client_link *link = core->links[i];
 
-                if (link && link->conn && link->fd >= 0 && !link->connecting && agx_client_conn_busy(link->conn))
+                if (link && link->conn && link->fd >= 0 && !link->connecting &&
+                    agx_client_conn_busy(link->conn) == busy)
                         client_link_read(core, link);
         }
 }

@@ -129,6 +129,20 @@ def test_connections_closed_while_idle_cost_nothing(run: Any) -> None:
     run(main())
 
 
+def test_a_connection_closed_while_the_loop_did_not_look(run: Any) -> None:
+    """Noticed before the next call is sent, so that even a client that never reconnects does not lose it."""
+
+    async def main() -> None:
+        async with serving(reconnection=False) as (server, client):
+            assert await client.remote(add, 1, 2) == 3
+            server.drop_connections()
+            await asyncio.sleep(0)  # the server's side closes; ours is not told
+            time.sleep(0.1)  # noqa: ASYNC251
+            assert await client.remote(add, 2, 3) == 5
+
+    run(main())
+
+
 def test_a_lost_connection_under_a_long_call(run: Any) -> None:
     async def main() -> None:
         async with serving() as (server, client):

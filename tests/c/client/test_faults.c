@@ -210,6 +210,26 @@ static void test_many_calls_and_no_server(void **state)
         finish(&f);
 }
 
+/* No more descriptors: the calls share the connections there are. */
+static void test_connections_that_cannot_be_opened_beside_one_that_is(void **state)
+{
+        fixture f;
+        agx_client_call *calls[3];
+
+        (void)state;
+        begin(&f);
+        one_call(&f);
+        f.refuse_open = "Too many open files";
+        for (int i = 0; i < 3; ++i)
+                calls[i] = start(&f);
+        for (int i = 0; i < 3; ++i) {
+                answer_value(&f, must_ask(&f), AGX_VIEW("v"));
+                assert_value(&f, calls[i], "v");
+        }
+        assert_int_equal(f.n_ends, 1);
+        finish(&f);
+}
+
 /* ---- long calls ---- */
 
 static void test_accepted_is_polled(void **state)
@@ -529,6 +549,7 @@ int main(void)
                 cmocka_unit_test(test_first_connect_fails_at_once),
                 cmocka_unit_test(test_reconnects_with_growing_pauses),
                 cmocka_unit_test(test_many_calls_and_no_server),
+                cmocka_unit_test(test_connections_that_cannot_be_opened_beside_one_that_is),
                 cmocka_unit_test(test_accepted_is_polled),
                 cmocka_unit_test(test_silence_is_a_loss),
                 cmocka_unit_test(test_never_seen_is_sent_again_and_dropped_is_not),
