@@ -208,6 +208,7 @@ async def _perform(client: RuntimeClient, name: str, arguments: bytes) -> Any:
 
 
 _perform.__qualname__ = "RuntimeClient.remote"  # what "was never awaited" names
+RuntimeClient.__module__ = "agentix"
 
 
 class _Shell:

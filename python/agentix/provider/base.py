@@ -130,7 +130,7 @@ class Sandbox(SandboxInfo):
         self._cleanups: list[Callable[[], Awaitable[object]]] = []
 
     def remote(
-        self, fn: Callable[P, Awaitable[R]] | Callable[P, R], *args: P.args, **kwargs: P.kwargs
+        self, fn: Callable[P, Awaitable[R]] | Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> "RemoteCall[R]":
         """Call `fn(*args, **kwargs)` in the sandbox: await the result, or iterate over it if `fn` is a generator.
 
@@ -141,7 +141,7 @@ class Sandbox(SandboxInfo):
         return self._connection().remote(fn, *args, **kwargs)
 
     async def try_remote(
-        self, fn: Callable[P, Awaitable[R]] | Callable[P, R], *args: P.args, **kwargs: P.kwargs
+        self, fn: Callable[P, Awaitable[R]] | Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> "Result[R]":
         """Do as `remote`, but return `Ok(value)` or `Failed(error)`; bad targets and arguments still raise."""
         try:
