@@ -15,13 +15,12 @@ typedef struct brain_object {
 } brain_object;
 
 static const char *const wish_names[] = {
-        [AGX_WISH_WAIT] = "wait",     [AGX_WISH_RUN] = "run",   [AGX_WISH_COPY] = "copy", [AGX_WISH_START] = "start",
-        [AGX_WISH_SIGNAL] = "signal", [AGX_WISH_DONE] = "done", [AGX_WISH_GONE] = "gone", [AGX_WISH_FAILED] = "failed",
+        [AGX_WISH_WAIT] = "wait", [AGX_WISH_RUN] = "run",   [AGX_WISH_START] = "start",   [AGX_WISH_SIGNAL] = "signal",
+        [AGX_WISH_DONE] = "done", [AGX_WISH_GONE] = "gone", [AGX_WISH_FAILED] = "failed",
 };
 
 static const char *const event_names[] = {
         [AGX_EVENT_EXITED] = "exited", [AGX_EVENT_SPAWN_FAILED] = "spawn_failed",
-        [AGX_EVENT_COPIED] = "copied", [AGX_EVENT_COPY_FAILED] = "copy_failed",
         [AGX_EVENT_READY] = "ready",   [AGX_EVENT_TIMER] = "timer",
         [AGX_EVENT_DELETE] = "delete", [AGX_EVENT_CANCEL] = "cancel",
 };

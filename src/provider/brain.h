@@ -16,8 +16,8 @@
 
 typedef enum agx_wish_kind {
         AGX_WISH_WAIT, /* nothing to do until an event; TIMER after .timeout_ms, if that is not 0 */
-        AGX_WISH_RUN, /* run .argv with .env to its end, in .cwd; answer EXITED with code and output tail; TIMER as above */
-        AGX_WISH_COPY, /* copy our own distributions into the venv .path; answer COPIED or COPY_FAILED */
+        AGX_WISH_RUN, /* run .argv with .env to its end, in .cwd; answer EXITED with code and output tail; TIMER as above;
+                      after any other answer the shell kills it with all its group */
         AGX_WISH_START, /* start .argv with .env in .cwd, with a ready and a lifeline descriptor (named in .env by the shell);
                         answer READY, EXITED or TIMER */
         AGX_WISH_SIGNAL, /* send .signal to what was started; then as WAIT */
@@ -42,9 +42,7 @@ typedef struct agx_wish {
 typedef enum agx_event_kind {
         AGX_EVENT_EXITED,       /* .code: exit status, or the negated signal; .text: the last output */
         AGX_EVENT_SPAWN_FAILED, /* .text: why the program could not be started */
-        AGX_EVENT_COPIED,
-        AGX_EVENT_COPY_FAILED, /* .text */
-        AGX_EVENT_READY,       /* .text: the line from the ready descriptor */
+        AGX_EVENT_READY,        /* .text: the line from the ready descriptor */
         AGX_EVENT_TIMER,
         AGX_EVENT_DELETE,
         AGX_EVENT_CANCEL

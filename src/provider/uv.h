@@ -3,8 +3,8 @@
 /*
  * The `uv` backend: no container; a virtual environment made by uv, and `agentix-runtime` as a process of the host.
  *
- * Two brains (brain.h). agx_uv_venv_new() makes the environment: `uv venv`, our own distributions copied in, then
- * `uv pip install` of the project; a provider does it once. agx_uv_sandbox_new() starts one runtime server in it.
+ * Two brains (brain.h). agx_uv_venv_new() makes the environment: `uv venv`, then `uv pip install` of the project; a
+ * provider does it once. agx_uv_sandbox_new() starts one runtime server in it.
  */
 #include "provider/brain.h"
 
@@ -16,8 +16,8 @@ typedef struct agx_uv_venv_config {
         const agx_strv *install; /* further requirements */
         agx_view index_url;      /* absent: uv's own choice */
         const agx_strv *extra_index_url;
-        agx_view constraints; /* a file that pins our own distributions to what was copied; absent: none */
-        const agx_strv *own;  /* names of our own distributions: never taken from the project's sources or an index */
+        agx_view constraints; /* a file that says where our own distributions lie; absent: none */
+        const agx_strv *own;  /* their names: where the project would take them from is passed over */
         const agx_strv *env;  /* uv's environment */
 } agx_uv_venv_config;
 

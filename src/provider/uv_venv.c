@@ -1,7 +1,8 @@
 /*
- * Making the environment, step by step: venv, copy, install. Each step is a wish; a failed one ends in FAILED with the
- * command's last output, and the shell removes the half-made directory. The constraints file keeps uv from replacing
- * our own distributions by somebody else's of the same name: an unfit requirement is then an error of the resolver.
+ * Making the environment, step by step: venv, then install. Each step is a wish; a failed one ends in FAILED with the
+ * command's last output, and the shell removes the half-made directory. The constraints file says where our own
+ * distributions lie, so that uv asks no index for their names: somebody else may own them there, and an unfit
+ * requirement is then an error of the resolver.
  */
 #include "provider/uv.h"
 
@@ -9,7 +10,7 @@
 #include "base/err.h"
 #include "provider/text.h"
 
-enum { STEP_VENV, STEP_COPY, STEP_INSTALL, STEP_DONE, STEP_FAILED };
+enum { STEP_VENV, STEP_INSTALL, STEP_DONE, STEP_FAILED };
 
 /* An install can build packages from source; it is bounded all the same, so that a dead index cannot hold a create. */
 enum { VENV_STEP_MS = 30 * 60 * 1000 };
@@ -24,8 +25,7 @@ typedef struct uv_venv {
         char *message;
 } uv_venv;
 
-static const char *const step_words[] = {"making the virtual environment", "copying Agentix into it",
-                                         "installing the project"};
+static const char *const step_words[] = {"making the virtual environment", "installing the project"};
 
 static uv_venv *self_of(agx_brain *brain)
 {
@@ -55,9 +55,6 @@ static void venv_next(agx_brain *brain, agx_wish *wish)
         case STEP_VENV:
                 wish->kind = AGX_WISH_RUN;
                 wish->argv = &self->make;
-                break;
-        case STEP_COPY:
-                wish->kind = AGX_WISH_COPY;
                 break;
         case STEP_INSTALL:
                 wish->kind = AGX_WISH_RUN;
@@ -102,13 +99,8 @@ static int venv_event(agx_brain *brain, const agx_event *event)
                 }
                 advance(self);
                 return 0;
-        case AGX_EVENT_COPIED:
-                advance(self);
-                return 0;
         case AGX_EVENT_SPAWN_FAILED:
                 return fail(self, "uv could not be started", event->text);
-        case AGX_EVENT_COPY_FAILED:
-                return fail(self, "a file could not be copied", event->text);
         case AGX_EVENT_TIMER:
                 return fail(self, "no end in 30 minutes", event->text);
         case AGX_EVENT_CANCEL:

@@ -411,7 +411,7 @@ def test_a_forked_child_of_the_host_leaves_its_sandboxes_alone(run: Any, tmp_pat
 # ---- making an environment ----
 
 
-def environment(tmp_path: Path, script: str, copy: Callable[[str], None] | None = None) -> Driver:
+def environment(tmp_path: Path, script: str) -> Driver:
     uv = tmp_path / "uv"
     uv.write_text(f"#!/bin/sh\n{script}\n")
     uv.chmod(0o700)
@@ -427,44 +427,32 @@ def environment(tmp_path: Path, script: str, copy: Callable[[str], None] | None 
         own=["agentix"],
         env=["PATH=/usr/bin:/bin", f"OUT={tmp_path}/calls"],
     )
-    return Driver(brain, copy=copy or (lambda _path: None))
+    return Driver(brain)
 
 
-def test_an_environment_is_made_in_three_steps(run: Any, tmp_path: Path) -> None:
-    copied: list[str] = []
-
+def test_an_environment_is_made_in_two_steps(run: Any, tmp_path: Path) -> None:
     async def main() -> None:
         script = 'echo "$*" >>"$OUT"; mkdir -p "' + str(tmp_path) + '/venv"'
-        wish = await environment(tmp_path, script, copied.append).drive()
+        wish = await environment(tmp_path, script).drive()
         assert wish["kind"] == "done"
 
     run(main())
-    assert copied == [str(tmp_path / "venv")]
     calls = (tmp_path / "calls").read_text().splitlines()
     assert [call.split()[0] for call in calls] == ["venv", "pip"]
     assert calls[1].endswith(f"-- {tmp_path} one two")
 
 
-def failing_copy(_path: str) -> None:
-    raise RuntimeError("no space: \ud800")
-
-
 @pytest.mark.parametrize(
-    ("script", "copy", "text"),
+    ("script", "text"),
     [
-        ("echo no such python; exit 2", None, "making the virtual environment failed: exit code 2\nno such python"),
-        ('[ "$1" = venv ] || kill -9 $$', None, "installing the project failed: signal 9"),
-        (
-            "exit 0",
-            failing_copy,
-            "copying Agentix into it failed: a file could not be copied\nRuntimeError: no space: ?",
-        ),
+        ("echo no such python; exit 2", "making the virtual environment failed: exit code 2\nno such python"),
+        ('[ "$1" = venv ] || kill -9 $$', "installing the project failed: signal 9"),
     ],
 )
-def test_a_step_that_fails(run: Any, tmp_path: Path, script: str, copy: Any, text: str) -> None:
+def test_a_step_that_fails(run: Any, tmp_path: Path, script: str, text: str) -> None:
     async def main() -> None:
         (tmp_path / "venv").mkdir()
-        wish = await environment(tmp_path, script, copy).drive()
+        wish = await environment(tmp_path, script).drive()
         assert wish["kind"] == "failed"
         assert wish["message"].startswith(text)
         assert not (tmp_path / "venv").exists()
@@ -493,29 +481,6 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
-
-
-def test_cancelling_while_files_are_copied_waits_for_them(run: Any, tmp_path: Path) -> None:
-    steps: list[str] = []
-
-    def copy(_path: str) -> None:
-        steps.append("begun")
-        time.sleep(0.3)
-        steps.append("ended")
-
-    async def main() -> None:
-        (tmp_path / "venv").mkdir()
-        task = asyncio.ensure_future(environment(tmp_path, "exit 0", copy).drive())
-        await until(lambda: steps)
-        for _ in range(3):
-            task.cancel()
-            await asyncio.sleep(0.01)
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert steps == ["begun", "ended"]
-        assert not (tmp_path / "venv").exists()
-
-    run(main())
 
 
 # ---- parts ----

@@ -35,8 +35,7 @@ def test_a_running_call_is_cancelled_and_its_finally_has_run(target: str) -> Non
 def test_a_call_that_has_surely_begun_cleans_up(target: str) -> None:
     with worker() as w:
         call = w.start(target, "ended")
-        while not w.value("has_begun", "ended"):
-            pass
+        w.value_later("has_begun", "ended", expected=True)
         w.cancel(call)
         assert w.answer(call)["error"] == CANCELLED
         assert w.value("notes") == ["ended"]
@@ -77,8 +76,10 @@ def test_a_cancel_right_behind_its_call_is_never_lost(target: str) -> None:
 def test_a_task_that_is_cancelled_before_it_has_begun_is_answered(target: str) -> None:
     with worker(env={"PYTHONWARNINGS": "always"}) as w:
         w.value("aecho", 1)
-        blocker = w.start("block_loop", 0.5)
+        blocker = w.start("block_loop")
+        w.value_later("has_begun", "block_loop", expected=True)
         killer, victim = w.start("cancel_all_tasks"), w.start(target, 1)
+        w.value("unblock", 2)
         assert w.decode(w.answer(killer)) == 1
         error = w.answer(victim)["error"]
         assert (error["type"], error["cancelled"]) == ("CancelledError", False)

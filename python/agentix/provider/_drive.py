@@ -222,10 +222,8 @@ os.register_at_fork(after_in_child=_forget_children)
 class Driver:
     """Drives one brain from wish to wish."""
 
-    def __init__(self, brain: Brain, *, copy: Callable[[str], None] | None = None) -> None:
-        """`copy`: puts our own distributions into the virtual environment at a path; runs in a thread."""
+    def __init__(self, brain: Brain) -> None:
         self._brain = brain
-        self._copy = copy
         self._cancelled = False
         self.child: Child | None = None
 
@@ -258,7 +256,6 @@ class Driver:
             "run": self._run,
             "start": self._start,
             "signal": self._signal,
-            "copy": self._copy_own,
             "wait": self._wait,
         }
         while True:
@@ -301,15 +298,6 @@ class Driver:
     async def _wait(self, wish: Wish) -> None:
         assert self.child is not None
         await self._tell_next(self.child, wish["timeout"])
-
-    async def _copy_own(self, wish: Wish) -> None:
-        assert self._copy is not None
-        try:
-            await self._in_thread(self._copy, wish["path"])
-        except Exception as error:  # noqa: BLE001 - whatever it is, the environment is not whole
-            self._brain.event("copy_failed", 0, f"{type(error).__name__}: {error}".encode(errors="replace"))
-        else:
-            self._brain.event("cancel" if self._cancelled else "copied")
 
     async def _undo(self, path: str | None) -> None:
         if self.child is not None:

@@ -89,8 +89,6 @@ static void test_venv_walks_its_steps(void **state)
         (void)state;
         expect_items(wish.argv, make);
         event(brain, AGX_EVENT_EXITED, 0, "");
-        assert_string_equal(expect(brain, AGX_WISH_COPY).path, "/tmp/v");
-        event(brain, AGX_EVENT_COPIED, 0, "");
         wish = expect(brain, AGX_WISH_RUN);
         expect_items(wish.argv, install);
         event(brain, AGX_EVENT_EXITED, 0, "");
@@ -108,7 +106,6 @@ static void test_venv_gives_index_passwords_by_environment_only(void **state)
         assert_true(agx_view_eq(agx_strv_get(wish.env, AGX_VIEW("UV_INDEX")),
                                 AGX_VIEW("https://user:secret@one.test/simple https://two.test/simple")));
         event(brain, AGX_EVENT_EXITED, 0, "");
-        event(brain, AGX_EVENT_COPIED, 0, "");
         wish = expect(brain, AGX_WISH_RUN);
         for (size_t i = 0; i < wish.argv->count; ++i)
                 assert_null(strstr(wish.argv->items[i], "secret"));
@@ -121,8 +118,6 @@ static void test_venv_without_a_project_installs_nothing(void **state)
         (void)state;
         expect(brain, AGX_WISH_RUN);
         event(brain, AGX_EVENT_EXITED, 0, "");
-        expect(brain, AGX_WISH_COPY);
-        event(brain, AGX_EVENT_COPIED, 0, "");
         expect(brain, AGX_WISH_DONE);
 }
 
@@ -139,11 +134,9 @@ static void test_venv_says_which_step_failed(void **state)
                 {0, AGX_EVENT_EXITED, -SIGKILL, "", "making the virtual environment failed: signal 9 (Killed)"},
                 {0, AGX_EVENT_SPAWN_FAILED, 0, "uv: not found",
                  "making the virtual environment failed: uv could not be started\nuv: not found"},
-                {1, AGX_EVENT_COPY_FAILED, 0, "disk full",
-                 "copying Agentix into it failed: a file could not be copied\ndisk full"},
-                {2, AGX_EVENT_EXITED, 1, "\x1b[2Jred\n", "installing the project failed: exit code 1\n\\x1b[2Jred"},
-                {2, AGX_EVENT_TIMER, 0, "", "installing the project failed: no end in 30 minutes"},
-                {2, AGX_EVENT_CANCEL, 0, "", "installing the project failed: cancelled"},
+                {1, AGX_EVENT_EXITED, 1, "\x1b[2Jred\n", "installing the project failed: exit code 1\n\\x1b[2Jred"},
+                {1, AGX_EVENT_TIMER, 0, "", "installing the project failed: no end in 30 minutes"},
+                {1, AGX_EVENT_CANCEL, 0, "", "installing the project failed: cancelled"},
         };
 
         (void)state;
@@ -152,8 +145,6 @@ static void test_venv_says_which_step_failed(void **state)
 
                 if (rows[i].steps_before > 0)
                         event(brain, AGX_EVENT_EXITED, 0, "");
-                if (rows[i].steps_before > 1)
-                        event(brain, AGX_EVENT_COPIED, 0, "");
                 event(brain, rows[i].kind, rows[i].code, rows[i].text);
                 assert_string_equal(expect(brain, AGX_WISH_FAILED).message, rows[i].expected);
                 event(brain, AGX_EVENT_EXITED, 0, "late");

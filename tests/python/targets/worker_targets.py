@@ -242,8 +242,22 @@ async def awork(rounds: int, value: object) -> object:
     return value
 
 
-async def block_loop(seconds: float) -> None:
-    time.sleep(seconds)  # noqa: ASYNC251
+unblocked = threading.Event()
+waiting_for_loop: list[int] = []
+
+
+async def block_loop() -> None:
+    """Nothing else runs on the loop until `unblock` finds so many calls waiting for it."""
+    ready = asyncio.get_running_loop()._ready  # pyright: ignore[reportAttributeAccessIssue]
+    begun.add("block_loop")
+    while not unblocked.wait(0.005):
+        waiting_for_loop[:] = [sum("_start_task" in repr(handle) for handle in list(ready))]
+
+
+def unblock(expected: int) -> None:
+    while waiting_for_loop != [expected]:
+        time.sleep(0.005)
+    unblocked.set()
 
 
 async def cancel_all_tasks() -> int:

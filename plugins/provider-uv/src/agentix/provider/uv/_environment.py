@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import sysconfig
 import weakref
@@ -58,10 +59,12 @@ class Environment:
     async def _make(self) -> Path:
         place = _places.make_environment()
         try:
-            _places.write_private(place / "constraints.txt", _own.constraints())
-            wish = await Driver(self._brain(place), copy=_own.copy_into).drive()
+            own = await asyncio.to_thread(_own.make_wheels, _places.wheels())
+            lines = "".join(f"{wheel.requirement()}\n" for wheel in own)
+            _places.write_private(place / "constraints.txt", lines)
+            wish = await Driver(self._brain(place, own)).drive()
             if wish["kind"] != "done":
-                raise RuntimeError(wish["message"])
+                raise RuntimeError(_with_hint(wish["message"], own))
         except BaseException:
             remove_tree(place)
             raise
@@ -69,18 +72,18 @@ class Environment:
         self._finalizer = weakref.finalize(self, _remove, place, os.getpid())
         return place
 
-    def _brain(self, place: Path) -> _core.Brain:
+    def _brain(self, place: Path, own: list[_own.OwnWheel]) -> _core.Brain:
         config = self._config
         return _core.uv_venv(
             uv=_find_uv(config.uv_bin),
             venv=place / "venv",
             python=config.python,
             project=_absolute(config.project) if config.project is not None else None,
-            install=config.install,
+            install=[own[0].requirement(), *config.install],
             index_url=config.index_url,
             extra_index_url=config.extra_index_url,
             constraints=place / "constraints.txt",
-            own=[dist.name for dist in _own.own_distributions()],
+            own=[wheel.name for wheel in own],
             env=[pair for pair in host_environ() if not pair.startswith(_NOT_FOR_UV)],
         )
 
@@ -104,6 +107,14 @@ async def _cancel(task: asyncio.Task[Path]) -> None:
             pass  # it was cancelled already
     if not task.cancelled():
         task.exception()  # it is taken note of
+
+
+def _with_hint(message: str, own: list[_own.OwnWheel]) -> str:
+    """Where uv names one of ours, say which version of it there is."""
+    named = [f"{name}=={version}" for name, version, _ in own if re.search(rf"(?<![\w/.-]){name}(?![\w/.-])", message)]
+    if not named:
+        return message
+    return f"{message}\nhint: the environment gets what runs here, {', '.join(named)}, and no other version"
 
 
 def _absolute(*parts: str) -> str:

@@ -25,6 +25,8 @@ ID_PATTERN = re.compile(r"uv-[0-9a-f]{12}")
 OURS_PATTERN = re.compile(r"(uv|venv|host)-[0-9a-f]{12}")
 SWEEP_AGE = 60.0
 """Seconds that something without any lock is left alone: its maker may be about to lock it."""
+WHEEL_AGE = 30 * 24 * 3600.0
+"""Seconds after which a wheel that no environment was made from is removed."""
 SOCKET_PATH_MAX = 100
 """Bytes of a Unix socket's path that every kernel takes, with a margin."""
 
@@ -46,6 +48,11 @@ def environments() -> Path:
         return _private(path / "agentix-uv")
     except (OSError, RuntimeError):
         return base()  # a home that is missing, read-only or somebody else's
+
+
+def wheels() -> Path:
+    """Return the directory for wheels of our own distributions, one directory for each content."""
+    return _private(environments() / "wheels")
 
 
 def _private(path: Path) -> Path:
@@ -159,6 +166,10 @@ def sweep() -> None:
             with contextlib.suppress(OSError):
                 if OURS_PATTERN.fullmatch(path.name) and _is_left(path):
                     path.unlink() if path.name.startswith("host-") else remove_tree(path)
+    for path in wheels().iterdir():
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > WHEEL_AGE:
+                remove_tree(path)
 
 
 def _is_left(path: Path) -> bool:
