@@ -11,9 +11,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent / "src"))  # the host needs the names; the sandbox gets an installed copy
 
 import numpy as np
-from agentix import Failed, Ok, RemoteCallError, Sandbox, SandboxConfig, WorkerExited
 from agentix.provider.uv import UvProvider, UvProviderConfig
 from hello_world import tasks
+
+from agentix import Failed, Ok, RemoteCallError, Sandbox, SandboxConfig, WorkerExited
 
 CALLS = 100
 
