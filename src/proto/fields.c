@@ -24,9 +24,11 @@ static size_t row_of(agx_fields fields, agx_view key)
 static agx_mp_kind token_kind(agx_field_kind kind)
 {
         static const agx_mp_kind kinds[] = {
-                [AGX_FIELD_STR] = AGX_MP_STR,   [AGX_FIELD_BIN] = AGX_MP_BIN,     [AGX_FIELD_ARRAY] = AGX_MP_ARRAY,
-                [AGX_FIELD_BOOL] = AGX_MP_BOOL, [AGX_FIELD_UINT] = AGX_MP_UINT,   [AGX_FIELD_INT] = AGX_MP_INT,
-                [AGX_FIELD_FAULT] = AGX_MP_MAP, [AGX_FIELD_LAX_STR] = AGX_MP_STR, [AGX_FIELD_LAX_BIN] = AGX_MP_BIN,
+                [AGX_FIELD_STR] = AGX_MP_STR,     [AGX_FIELD_BIN] = AGX_MP_BIN,
+                [AGX_FIELD_ARRAY] = AGX_MP_ARRAY, [AGX_FIELD_BOOL] = AGX_MP_BOOL,
+                [AGX_FIELD_UINT] = AGX_MP_UINT,   [AGX_FIELD_INT] = AGX_MP_INT,
+                [AGX_FIELD_FAULT] = AGX_MP_MAP,   [AGX_FIELD_LAX_STR] = AGX_MP_STR,
+                [AGX_FIELD_LAX_BIN] = AGX_MP_BIN, [AGX_FIELD_LAX_NUMBER] = AGX_MP_FLOAT,
         };
 
         return kinds[kind];
@@ -39,6 +41,30 @@ static bool as_int(agx_mp_token *t)
                 return t->kind == AGX_MP_INT;
         t->i = (int64_t)t->u;
         return true;
+}
+
+/* An int is a number too. */
+static bool as_number(agx_mp_token *t)
+{
+        if (t->kind == AGX_MP_UINT)
+                t->d = (double)t->u;
+        else if (t->kind == AGX_MP_INT)
+                t->d = (double)t->i;
+        else
+                return t->kind == AGX_MP_FLOAT;
+        return true;
+}
+
+static bool is_of_kind(agx_mp_token *t, agx_field_kind kind)
+{
+        if (kind == AGX_FIELD_INT)
+                return as_int(t);
+        return kind == AGX_FIELD_LAX_NUMBER ? as_number(t) : t->kind == token_kind(kind);
+}
+
+static bool is_lax(agx_field_kind kind)
+{
+        return kind == AGX_FIELD_LAX_STR || kind == AGX_FIELD_LAX_BIN || kind == AGX_FIELD_LAX_NUMBER;
 }
 
 /* Stores a value of the right type. `start`: the reader before the value's first token `t`. */
@@ -61,6 +87,9 @@ static bool store(agx_mp_reader *r, agx_mp_reader start, const agx_mp_token *t, 
         case AGX_FIELD_INT:
                 *(int64_t *)place = t->i;
                 return true;
+        case AGX_FIELD_LAX_NUMBER:
+                *(double *)place = t->d;
+                return true;
         case AGX_FIELD_ARRAY:
                 *r = start;
                 if (!agx_mp_skip(r, depth))
@@ -78,16 +107,15 @@ static bool read_value(agx_mp_reader *r, const agx_field *row, size_t depth, voi
 {
         agx_mp_reader start = *r;
         agx_mp_token t = agx_mp_next(r);
-        bool lax = row->kind == AGX_FIELD_LAX_STR || row->kind == AGX_FIELD_LAX_BIN;
 
         *present = t.kind != AGX_MP_NIL;
         if (!*present)
                 return true;
         if (t.kind == AGX_MP_END)
                 return fail(r, "cut short");
-        if (row->kind == AGX_FIELD_INT ? as_int(&t) : t.kind == token_kind(row->kind))
+        if (is_of_kind(&t, row->kind))
                 return store(r, start, &t, row, depth, place);
-        if (!lax || r->error)
+        if (!is_lax(row->kind) || r->error)
                 return fail(r, row->wrong);
         *present = false;
         *r = start;

@@ -18,7 +18,8 @@ typedef enum agx_field_kind {
         AGX_FIELD_INT,     /* int64_t */
         AGX_FIELD_FAULT,   /* agx_fault */
         AGX_FIELD_LAX_STR, /* as STR, but any other type counts as absent */
-        AGX_FIELD_LAX_BIN
+        AGX_FIELD_LAX_BIN,
+        AGX_FIELD_LAX_NUMBER /* double: a float or an int; any other type counts as absent */
 } agx_field_kind;
 
 typedef struct agx_field {

@@ -12,6 +12,7 @@
 #define AGX_MAX_CALLABLE 4096                /* bytes of "module::qualname" */
 #define AGX_MAX_SESSION 64                   /* bytes of a session name */
 #define AGX_MAX_ACKS 4096                    /* ids acknowledged by one request */
+#define AGX_MAX_EVENT_IDS 65536              /* ids in one `resume` or `ack` event */
 #define AGX_MAX_FAULT_TYPE 256               /* bytes of error.type, cut by the sender, again by the receiver */
 #define AGX_MAX_FAULT_MESSAGE (64u << 10)    /* bytes of error.message */
 #define AGX_MAX_FAULT_TRACEBACK (256u << 10) /* bytes of error.traceback */
@@ -50,6 +51,10 @@
 #define AGX_WORKER_BACKOFF_MIN_MS 20    /* first pause before a respawn after a death at boot; doubles */
 #define AGX_WORKER_BACKOFF_MAX_MS 2000  /* longest such pause */
 #define AGX_WORKER_SHUTDOWN_MS 2000     /* `shutdown` to SIGTERM to SIGKILL, each step this long at most */
+#define AGX_CANCEL_GRACE_MS 5000        /* after a `cancel` that names no grace: how long its call may still run */
+#define AGX_CANCEL_GRACE_MAX_MS 600000  /* a longer grace is lowered to this */
+#define AGX_WORKER_DRAIN_MS 60000       /* what else runs in a retired worker may take so long, then it is killed */
+#define AGX_WORKER_RETIRED_MAX 4        /* retired workers alive at once; for one more the oldest is killed */
 #define AGX_WORKER_QUEUE_BYTES (512u << 20) /* bytes of frames waiting for the worker; above: error type "Busy" */
 #define AGX_WORKER_HEALTHY_MS 1000          /* a worker that lasted so long, or was given a call, had a life */
 #define AGX_WORKER_DRAIN_BYTES (512u << 20) /* bytes read of what a dead worker left in its pipes */

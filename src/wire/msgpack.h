@@ -28,6 +28,7 @@ void agx_mp_put_bin(agx_mp_writer *w, agx_view v);
 void agx_mp_put_bin_head(agx_mp_writer *w, size_t n);
 void agx_mp_put_int(agx_mp_writer *w, int64_t i);
 void agx_mp_put_uint(agx_mp_writer *w, uint64_t u);
+void agx_mp_put_float(agx_mp_writer *w, double d);
 void agx_mp_put_bool(agx_mp_writer *w, bool b);
 void agx_mp_put_nil(agx_mp_writer *w);
 /* 0, AGX_BUF_E_FULL (the buffer's ceiling) or -ENOMEM. */

@@ -77,6 +77,12 @@ void agx_mp_put_uint(agx_mp_writer *w, uint64_t u)
                 w->error = msgpack_pack_uint64(w, u);
 }
 
+void agx_mp_put_float(agx_mp_writer *w, double d)
+{
+        if (!w->error)
+                w->error = msgpack_pack_double(w, d);
+}
+
 void agx_mp_put_bool(agx_mp_writer *w, bool b)
 {
         if (!w->error)
