@@ -1,6 +1,6 @@
 """The host side of the demo: calls functions of this project inside a sandbox and prints what comes back.
 
-Run with `make demo` from the root of the repository, or `python host.py` where agentix and its uv backend are installed.
+Run with `make demo` from the root of the repository, or `python host.py` where agentix and its backend are installed.
 """
 
 import asyncio
