@@ -1,6 +1,9 @@
 /*
  * The ledger decides what a request is; here it is only carried out. A call whose outcome cannot be stored for want of
  * memory still ends: as a fault without a payload, which the roads tell as "unavailable".
+ *
+ * Every end of a call passes through finish(), so the tally of each worker is right. There are few workers at a time: the
+ * current one, and those that were retired.
  */
 #include "server/calls.h"
 #include "base/err.h"
@@ -12,15 +15,25 @@ typedef struct held {
         agx_buf frame;
 } held;
 
+typedef struct tally {
+        agx_list node;
+        uint64_t worker;
+        agx_calls_load load;
+        bool late; /* .overdue has grown since it was asked */
+} tally;
+
 int agx_calls_init(agx_calls *c, const uint8_t seed[16])
 {
         *c = (agx_calls){0};
         agx_list_init(&c->held);
+        agx_list_init(&c->graces);
+        agx_list_init(&c->workers);
         return agx_ledger_new(&c->ledger, seed);
 }
 
 static void free_held(agx_calls *c, held *h)
 {
+        h->call->held = NULL;
         agx_list_unlink(&h->node);
         c->held_bytes -= h->frame.len;
         agx_buf_deinit(&h->frame);
@@ -35,11 +48,83 @@ void agx_calls_deinit(agx_calls *c)
         {
                 free_held(c, agx_container_of(node, held, node));
         }
+        agx_list_foreach_safe(node, &c->workers)
+        {
+                free(agx_container_of(node, tally, node));
+        }
         agx_ledger_free(c->ledger);
         c->ledger = NULL;
 }
 
+/* ---- what runs where ---- */
+
+static tally *find_tally(const agx_calls *c, uint64_t worker)
+{
+        agx_list_foreach_safe(node, &c->workers)
+        {
+                tally *t = agx_container_of(node, tally, node);
+
+                if (t->worker == worker)
+                        return t;
+        }
+        return NULL;
+}
+
+/* NULL: no memory. */
+static tally *make_tally(agx_calls *c, uint64_t worker)
+{
+        tally *t = find_tally(c, worker);
+
+        if (t)
+                return t;
+        t = calloc(1, sizeof(*t));
+        if (!t)
+                return NULL;
+        t->worker = worker;
+        agx_list_push_back(&c->workers, &t->node);
+        return t;
+}
+
+static void drop_tally(agx_calls *c, uint64_t worker)
+{
+        tally *t = find_tally(c, worker);
+
+        if (!t)
+                return;
+        agx_list_unlink(&t->node);
+        free(t);
+}
+
+static void start(agx_calls *c, agx_call *call, tally *t)
+{
+        agx_ledger_start(c->ledger, call, t->worker);
+        t->load.running++;
+}
+
+agx_calls_load agx_calls_load_of(const agx_calls *c, uint64_t worker)
+{
+        tally *t = find_tally(c, worker);
+
+        return t ? t->load : (agx_calls_load){0, 0};
+}
+
 /* ---- ends ---- */
+
+/* The one way out for a call. The payload is taken over. */
+static agx_call *finish(agx_calls *c, agx_call *call, bool ok, agx_buf *payload)
+{
+        tally *t = call->state == AGX_CALL_RUNNING ? find_tally(c, call->worker) : NULL;
+
+        if (t) {
+                t->load.running--;
+                t->load.overdue -= call->overdue;
+        }
+        if (call->held)
+                free_held(c, call->held);
+        agx_list_unlink(&call->by_grace);
+        agx_ledger_finish(c->ledger, call, ok, payload);
+        return call;
+}
 
 static agx_call *end_with_fault(agx_calls *c, agx_call *call, const agx_fault *fault)
 {
@@ -49,8 +134,7 @@ static agx_call *end_with_fault(agx_calls *c, agx_call *call, const agx_fault *f
         agx_fault_put(&w, fault);
         if (agx_mp_writer_end(&w))
                 agx_buf_clear(&payload);
-        agx_ledger_finish(c->ledger, call, false, &payload);
-        return call;
+        return finish(c, call, false, &payload);
 }
 
 static agx_call *end_with_words(agx_calls *c, agx_call *call, agx_fault_type type, const char *words)
@@ -58,17 +142,21 @@ static agx_call *end_with_words(agx_calls *c, agx_call *call, agx_fault_type typ
         return end_with_fault(c, call, &(agx_fault){.type = agx_fault_type_text(type), .message = agx_view_str(words)});
 }
 
+static agx_call *end_as_cancelled(agx_calls *c, agx_call *call, agx_view words)
+{
+        return end_with_fault(
+                c, call,
+                &(agx_fault){.type = agx_fault_type_text(AGX_FAULT_CANCELLED), .message = words, .cancelled = true});
+}
+
 static agx_call *end_with_value(agx_calls *c, agx_call *call, agx_view value)
 {
         agx_buf payload = AGX_BUF_NULL(AGX_MAX_MESSAGE);
 
-        if (agx_buf_append_view(&payload, value)) {
-                agx_buf_deinit(&payload);
-                agx_ledger_finish(c->ledger, call, false, &payload);
-                return call;
-        }
-        agx_ledger_finish(c->ledger, call, true, &payload);
-        return call;
+        if (!agx_buf_append_view(&payload, value))
+                return finish(c, call, true, &payload);
+        agx_buf_deinit(&payload);
+        return finish(c, call, false, &payload);
 }
 
 /* ---- begins ---- */
@@ -99,6 +187,7 @@ static int hold(agx_calls *c, agx_call *call, const agx_call_request *request)
                 return r;
         }
         h->call = call;
+        call->held = h;
         c->held_bytes += h->frame.len;
         agx_list_push_back(&c->held, &h->node);
         return 0;
@@ -106,13 +195,17 @@ static int hold(agx_calls *c, agx_call *call, const agx_call_request *request)
 
 static int begin(agx_calls *c, agx_call *call, const agx_call_request *request, const agx_calls_worker *worker)
 {
+        tally *t;
         int r;
 
         if (!worker)
                 return hold(c, call, request);
+        t = make_tally(c, worker->number);
+        if (!t)
+                return agx_trace(-ENOMEM);
         r = put_frame(worker->out, request);
         if (!r)
-                agx_ledger_start(c->ledger, call, worker->number);
+                start(c, call, t);
         return r;
 }
 
@@ -201,12 +294,12 @@ agx_call *agx_calls_start_held(agx_calls *c, const agx_calls_worker *worker)
         while ((node = agx_list_first(&c->held))) {
                 held *h = agx_container_of(node, held, node);
                 agx_call *call = h->call;
-                int r = agx_buf_append_view(worker->out, agx_buf_view(&h->frame));
+                tally *t = make_tally(c, worker->number);
 
-                free_held(c, h);
-                if (r)
+                if (!t || agx_buf_append_view(worker->out, agx_buf_view(&h->frame)))
                         return end_with_words(c, call, AGX_FAULT_BUSY, "the server is out of memory");
-                agx_ledger_start(c->ledger, call, worker->number);
+                free_held(c, h);
+                start(c, call, t);
         }
         return NULL;
 }
@@ -235,17 +328,83 @@ agx_call *agx_calls_worker_died(agx_calls *c, uint64_t worker, const agx_fault *
 {
         agx_call *call = agx_ledger_running_in(c->ledger, worker);
 
-        return call ? end_with_fault(c, call, fault) : NULL;
+        if (!call) {
+                drop_tally(c, worker);
+                return NULL;
+        }
+        if (call->overdue)
+                return end_as_cancelled(c, call, AGX_VIEW("the remote call was cancelled, and its worker was killed"));
+        return end_with_fault(c, call, fault);
 }
 
 agx_call *agx_calls_unavailable(agx_calls *c, const agx_fault *fault)
 {
         agx_list *node = agx_list_first(&c->held);
-        agx_call *call;
 
-        if (!node)
-                return NULL;
-        call = agx_container_of(node, held, node)->call;
-        free_held(c, agx_container_of(node, held, node));
-        return end_with_fault(c, call, fault);
+        return node ? end_with_fault(c, agx_container_of(node, held, node)->call, fault) : NULL;
+}
+
+/* ---- cancelling ---- */
+
+/* In order of time. Graces are mostly alike, so that the place is mostly the last. */
+static void count_grace(agx_calls *c, agx_call *call, uint64_t at)
+{
+        agx_list *after = c->graces.prev;
+
+        while (after != &c->graces && agx_container_of(after, agx_call, by_grace)->grace_at > at)
+                after = after->prev;
+        call->grace_at = at;
+        agx_list_push_back(after->next, &call->by_grace); /* that is, before the one that follows */
+}
+
+agx_cancel agx_calls_cancel(agx_calls *c, agx_view session, agx_view id, uint64_t grace_ms, uint64_t now,
+                            agx_call **call)
+{
+        *call = agx_ledger_cancel(c->ledger, session, id);
+        if (!*call)
+                return AGX_CANCEL_NOTHING;
+        if ((*call)->state == AGX_CALL_ACCEPTED) {
+                end_as_cancelled(c, *call, AGX_VIEW("the remote call was cancelled before it had begun"));
+                return AGX_CANCEL_ENDED;
+        }
+        count_grace(c, *call, now + grace_ms);
+        return AGX_CANCEL_RUNNING;
+}
+
+int agx_calls_put_cancel(agx_buf *out, const agx_call *call)
+{
+        return agx_frame_put(out, &(agx_frame){.kind = AGX_FRAME_CANCEL, .call_id = agx_call_id(call)});
+}
+
+uint64_t agx_calls_deadline(const agx_calls *c)
+{
+        agx_list *first = agx_list_first(&c->graces);
+
+        return first ? agx_container_of(first, agx_call, by_grace)->grace_at : UINT64_MAX;
+}
+
+static void mark_overdue(agx_calls *c, agx_call *call)
+{
+        tally *t = find_tally(c, call->worker);
+
+        agx_list_unlink(&call->by_grace);
+        call->overdue = true;
+        t->load.overdue++;
+        t->late = true;
+}
+
+uint64_t agx_calls_overdue(agx_calls *c, uint64_t now)
+{
+        while (agx_calls_deadline(c) <= now)
+                mark_overdue(c, agx_container_of(agx_list_first(&c->graces), agx_call, by_grace));
+        agx_list_foreach_safe(node, &c->workers)
+        {
+                tally *t = agx_container_of(node, tally, node);
+
+                if (t->late) {
+                        t->late = false;
+                        return t->worker;
+                }
+        }
+        return 0;
 }

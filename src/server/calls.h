@@ -6,6 +6,10 @@
  * given back one by one, and the shell delivers each to its waiter.
  *
  * Until a worker is ready, frames are held here, oldest first, and their calls stay ACCEPTED: nothing of them can have run.
+ *
+ * A cancel ends such a call at once. One that runs ends when its worker says so; if that takes longer than the grace,
+ * agx_calls_overdue() names the worker, which is then to be retired. Several workers may hold calls; each has a number
+ * above 0, never used again.
  */
 #include "proto/callmsg.h"
 #include "proto/frame.h"
@@ -24,6 +28,8 @@ typedef struct agx_calls {
         agx_ledger *ledger;
         agx_list held;
         size_t held_bytes;
+        agx_list graces;  /* cancelled calls that run, by the end of their grace */
+        agx_list workers; /* what runs where */
 } agx_calls;
 
 /* A worker that takes frames now. */
@@ -52,8 +58,33 @@ agx_call *agx_calls_start_held(agx_calls *c, const agx_calls_worker *worker);
 
 /* A frame from `worker`: the call it ended, or NULL. `*odd` (may be set only with NULL): static words on a frame that fits nothing. */
 agx_call *agx_calls_frame(agx_calls *c, uint64_t worker, const agx_frame *frame, const char **odd);
-/* Each gives one ended call at a time, NULL when there are no more. */
+/* Each gives one ended call at a time, NULL when there are no more. A call whose grace was over ends as cancelled. */
 agx_call *agx_calls_worker_died(agx_calls *c, uint64_t worker, const agx_fault *fault);
 agx_call *agx_calls_unavailable(agx_calls *c, const agx_fault *fault);
+
+/* ---- cancelling ---- */
+
+typedef enum agx_cancel {
+        AGX_CANCEL_NOTHING, /* no such call, it was cancelled before, or it has ended: then its result is dropped */
+        AGX_CANCEL_ENDED,   /* it waited for a worker: deliver it */
+        AGX_CANCEL_RUNNING  /* put the frame into the buffer of call->worker; from now on its grace counts */
+} agx_cancel;
+
+/* `*call`: NULL with AGX_CANCEL_NOTHING. */
+agx_cancel agx_calls_cancel(agx_calls *c, agx_view session, agx_view id, uint64_t grace_ms, uint64_t now,
+                            agx_call **call);
+/* Tells the worker. Errors of agx_frame_put; the grace counts all the same. */
+int agx_calls_put_cancel(agx_buf *out, const agx_call *call);
+
+/* When the next grace is over; UINT64_MAX: none counts. */
+uint64_t agx_calls_deadline(const agx_calls *c);
+/* A worker in which calls have outrun their grace since it was last asked; 0: no more. */
+uint64_t agx_calls_overdue(agx_calls *c, uint64_t now);
+
+typedef struct agx_calls_load {
+        size_t running;
+        size_t overdue; /* of them */
+} agx_calls_load;
+agx_calls_load agx_calls_load_of(const agx_calls *c, uint64_t worker);
 
 #endif

@@ -156,6 +156,11 @@ static void set_kept(agx_ledger *l, agx_call *call, uint64_t expires_ms)
         enforce_bounds(l);
 }
 
+agx_view agx_call_session(const agx_call *call)
+{
+        return call->session ? call->session->by_name.key : AGX_VIEW_NULL;
+}
+
 /* ---- lifecycle ---- */
 
 int agx_ledger_new(agx_ledger **ledger, const uint8_t seed[16])
@@ -213,6 +218,7 @@ static agx_call *make_call(agx_view session, agx_view id)
         call->expires_ms = UINT64_MAX;
         agx_list_init(&call->in_order);
         agx_list_init(&call->by_expiry);
+        agx_list_init(&call->by_grace);
         return call;
 }
 

@@ -52,12 +52,21 @@ typedef struct agx_call {
         size_t bytes; /* of the payload as it came, whatever the server did with it since */
         bool foreign; /* retired into the ring of foreign ids, not its session's window */
         bool dropped; /* acknowledged or cancelled before it was kept: goes with answered() or keep() */
+
+        /* Private to calls.c. */
+        void *held;        /* its frame, while it waits for a worker */
+        agx_list by_grace; /* while it runs and a cancel's grace counts */
+        uint64_t grace_at;
+        bool overdue; /* its grace is over */
 } agx_call;
 
 static inline agx_view agx_call_id(const agx_call *call)
 {
         return call->by_id.key;
 }
+
+/* The name of the session it belongs to; absent: anonymous. Lives as long as the entry is that session's. */
+agx_view agx_call_session(const agx_call *call);
 
 /* The bounds of limits.h. Tests inject smaller ones. */
 typedef struct agx_ledger_bounds {

@@ -56,6 +56,16 @@ unsigned agx_supervisor_misbehaved(agx_supervisor *s)
         return s->state == AGX_SUPERVISOR_BOOTING || s->state == AGX_SUPERVISOR_READY ? kill_it(s) : 0;
 }
 
+unsigned agx_supervisor_retire(agx_supervisor *s)
+{
+        if (s->state != AGX_SUPERVISOR_READY)
+                return 0;
+        s->state = AGX_SUPERVISOR_DOWN;
+        s->in_row = 0;
+        s->n_deaths = 0;
+        return AGX_SUPERVISOR_SPAWN;
+}
+
 /* ---- after a death ---- */
 
 static bool too_many(agx_supervisor *s, uint64_t now)

@@ -13,6 +13,9 @@
  *                                   v
  *                                BROKEN: waiting calls fail; the next call after a pause tries again
  *
+ * A worker that is READY may also be retired: then it is no business of this brain any more (retiree.h), and another one
+ * takes its place at once.
+ *
  * Every verb that hears something returns wishes, to be carried out at once and in this order. When
  * agx_supervisor_deadline() has passed, call agx_supervisor_tick(). Times are monotonic milliseconds.
  */
@@ -70,6 +73,8 @@ void agx_supervisor_ready(agx_supervisor *s);
 unsigned agx_supervisor_boot_error(agx_supervisor *s);
 /* It broke the protocol. */
 unsigned agx_supervisor_misbehaved(agx_supervisor *s);
+/* It takes no more calls; nothing that happens to it later is told here. No wish: it was not ready, nothing was done. */
+unsigned agx_supervisor_retire(agx_supervisor *s);
 /* It is dead, or could not be started. `worked`: it had been given a call. */
 unsigned agx_supervisor_died(agx_supervisor *s, uint64_t now, bool worked);
 /* A call came that no worker can take just now. */

@@ -261,6 +261,188 @@ static void acknowledgements_come_first(void **state)
         rig_close(&r);
 }
 
+/* ---- cancelling ---- */
+
+static agx_cancel cancel(rig *r, const char *id, uint64_t grace, uint64_t now)
+{
+        return agx_calls_cancel(&r->calls, AGX_VIEW("s"), agx_view_str(id), grace, now, &r->call);
+}
+
+static agx_call *call_of(rig *r, const char *id)
+{
+        return agx_ledger_open(r->calls.ledger, agx_view_str(id));
+}
+
+static void a_call_that_waits_is_cancelled_at_once_and_never_runs(void **state)
+{
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        submit(&r, "s-1", false);
+        submit(&r, "s-2", false);
+        submit(&r, "s-3", false);
+        assert_int_equal(cancel(&r, "s-2", 5000, 0), AGX_CANCEL_ENDED);
+        assert_ended(r.call, AGX_FAULT_CANCELLED, NULL);
+        agx_ledger_keep(r.calls.ledger, r.call);
+        assert_true(agx_calls_deadline(&r.calls) == UINT64_MAX);
+        assert_null(agx_calls_start_held(&r.calls, &r.worker));
+        assert_sent(&r, "s-1");
+        assert_sent(&r, "s-3");
+        assert_int_equal(r.out.len, 0);
+        assert_int_equal(r.calls.held_bytes, 0);
+        assert_int_equal(submit(&r, "s-2", true), AGX_SUBMIT_ENDED);
+        assert_int_equal(r.out.len, 0);
+        rig_close(&r);
+}
+
+static void a_stray_cancel_means_nothing(void **state)
+{
+        agx_frame result = result_of("s-1");
+        const char *odd;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        assert_int_equal(cancel(&r, "s-9", 0, 0), AGX_CANCEL_NOTHING); /* unknown */
+        assert_null(r.call);
+        submit(&r, "s-1", true);
+        assert_int_equal(agx_calls_cancel(&r.calls, AGX_VIEW("t"), AGX_VIEW("s-1"), 0, 0, &r.call), AGX_CANCEL_NOTHING);
+        assert_int_equal(cancel(&r, "s-1", 100, 0), AGX_CANCEL_RUNNING);
+        assert_int_equal(cancel(&r, "s-1", 0, 0), AGX_CANCEL_NOTHING); /* twice */
+        assert_true(agx_calls_deadline(&r.calls) == 100);
+        agx_ledger_keep(r.calls.ledger, agx_calls_frame(&r.calls, 7, &result, &odd));
+        assert_true(agx_calls_deadline(&r.calls) == UINT64_MAX);
+        assert_int_equal(cancel(&r, "s-1", 0, 0), AGX_CANCEL_NOTHING); /* ended: its result goes */
+        assert_int_equal(submit(&r, "s-1", true), AGX_SUBMIT_FAULT);
+        assert_int_equal(agx_ledger_count(r.calls.ledger).retained, 0);
+        rig_close(&r);
+}
+
+static void a_running_call_is_cancelled_by_its_worker(void **state)
+{
+        agx_frame said = {.kind = AGX_FRAME_ERROR,
+                          .call_id = AGX_VIEW("s-1"),
+                          .fault = {.type = AGX_VIEW("Cancelled"), .message = AGX_VIEW("gone"), .cancelled = true}};
+        agx_view in, payload;
+        const char *odd;
+        agx_deframer d;
+        agx_frame frame;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        submit(&r, "s-1", true);
+        agx_buf_clear(&r.out);
+        assert_int_equal(cancel(&r, "s-1", 5000, 10), AGX_CANCEL_RUNNING);
+        assert_int_equal(r.call->worker, 7);
+        assert_int_equal(agx_calls_put_cancel(&r.out, r.call), 0);
+        agx_deframer_init(&d, AGX_MAX_MESSAGE);
+        in = agx_buf_view(&r.out);
+        assert_int_equal(agx_deframer_next(&d, &in, &payload), 0);
+        assert_int_equal(agx_frame_parse(payload, &frame), 0);
+        assert_int_equal(frame.kind, AGX_FRAME_CANCEL);
+        assert_true(agx_view_eq(frame.call_id, AGX_VIEW("s-1")));
+        agx_deframer_deinit(&d);
+        assert_true(agx_calls_deadline(&r.calls) == 5010);
+        assert_ptr_equal(agx_calls_frame(&r.calls, 7, &said, &odd), r.call);
+        assert_ended(r.call, AGX_FAULT_CANCELLED, "gone");
+        assert_true(agx_calls_deadline(&r.calls) == UINT64_MAX);
+        assert_int_equal(agx_calls_overdue(&r.calls, 6000), 0);
+        rig_close(&r);
+}
+
+static void graces_end_in_order(void **state)
+{
+        static const uint64_t graces[] = {300, 100, 200, 100, 300, 0};
+        static const uint64_t ends[] = {0, 100, 100, 200, 300, 300};
+        uint64_t now = 0;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        for (size_t i = 0; i < 6; i++) {
+                char id[8] = {'s', '-', (char)('1' + i)};
+
+                r.worker.number = 10 + i;
+                submit(&r, id, true);
+                assert_int_equal(cancel(&r, id, graces[i], 0), AGX_CANCEL_RUNNING);
+        }
+        for (size_t i = 0; i < 6; i++) {
+                uint64_t worker;
+
+                assert_true(agx_calls_deadline(&r.calls) == ends[i] || now == ends[i]);
+                now = ends[i];
+                worker = agx_calls_overdue(&r.calls, now);
+                assert_in_range(worker, 10, 15);
+                assert_int_equal(graces[worker - 10], now);
+        }
+        assert_int_equal(agx_calls_overdue(&r.calls, 1000), 0);
+        assert_true(agx_calls_deadline(&r.calls) == UINT64_MAX);
+        rig_close(&r);
+}
+
+/* What a call that outran its grace does to its worker's tally, and how it ends when the worker does. */
+static void an_overdue_call_ends_as_cancelled_with_its_worker(void **state)
+{
+        agx_fault why = {.type = AGX_VIEW("WorkerDied"), .message = AGX_VIEW("signal 9")};
+        agx_calls_load load;
+        agx_call *stuck, *patient, *other;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        submit(&r, "s-1", true);
+        submit(&r, "s-2", true);
+        submit(&r, "s-3", true);
+        stuck = call_of(&r, "s-1");
+        patient = call_of(&r, "s-2");
+        other = call_of(&r, "s-3");
+        cancel(&r, "s-1", 100, 0);
+        cancel(&r, "s-2", 9000, 0);
+        assert_int_equal(agx_calls_overdue(&r.calls, 99), 0);
+        assert_int_equal(agx_calls_overdue(&r.calls, 100), 7);
+        assert_int_equal(agx_calls_overdue(&r.calls, 100), 0); /* told once */
+        load = agx_calls_load_of(&r.calls, 7);
+        assert_int_equal(load.running, 3);
+        assert_int_equal(load.overdue, 1);
+        for (int i = 0; i < 3; i++) {
+                agx_call *call = agx_calls_worker_died(&r.calls, 7, &why);
+
+                if (call == stuck)
+                        assert_ended(call, AGX_FAULT_CANCELLED, NULL);
+                else
+                        assert_ended(call, AGX_FAULT_WORKER_DIED, "signal 9");
+                assert_true(call == stuck || call == patient || call == other);
+                agx_ledger_keep(r.calls.ledger, call);
+        }
+        assert_null(agx_calls_worker_died(&r.calls, 7, &why));
+        assert_int_equal(agx_calls_load_of(&r.calls, 7).running, 0);
+        assert_true(agx_list_empty(&r.calls.workers));
+        assert_true(agx_calls_deadline(&r.calls) == UINT64_MAX);
+        rig_close(&r);
+}
+
+static void an_overdue_call_may_still_end_by_itself(void **state)
+{
+        agx_frame result = result_of("s-1");
+        agx_calls_load load;
+        const char *odd;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        submit(&r, "s-1", true);
+        submit(&r, "s-2", true);
+        cancel(&r, "s-1", 0, 5);
+        assert_int_equal(agx_calls_overdue(&r.calls, 5), 7);
+        assert_ptr_equal(agx_calls_frame(&r.calls, 7, &result, &odd), r.call);
+        load = agx_calls_load_of(&r.calls, 7);
+        assert_int_equal(load.running, 1);
+        assert_int_equal(load.overdue, 0);
+        rig_close(&r);
+}
+
 /* Whichever allocation fails, a call that was accepted ends, and one that was not leaves no trace. */
 static void without_memory_only_that_call_is_lost(void **state)
 {
@@ -302,6 +484,12 @@ int main(void)
                 cmocka_unit_test(what_lacks_a_field_ends_as_a_key_error),
                 cmocka_unit_test(a_full_queue_is_busy),
                 cmocka_unit_test(acknowledgements_come_first),
+                cmocka_unit_test(a_call_that_waits_is_cancelled_at_once_and_never_runs),
+                cmocka_unit_test(a_stray_cancel_means_nothing),
+                cmocka_unit_test(a_running_call_is_cancelled_by_its_worker),
+                cmocka_unit_test(graces_end_in_order),
+                cmocka_unit_test(an_overdue_call_ends_as_cancelled_with_its_worker),
+                cmocka_unit_test(an_overdue_call_may_still_end_by_itself),
                 cmocka_unit_test(without_memory_only_that_call_is_lost),
         };
 

@@ -155,6 +155,48 @@ static void one_that_cannot_be_started_backs_off(void **state)
         assert_int_equal(s.state, AGX_SUPERVISOR_BACKOFF);
 }
 
+static void a_retired_worker_is_replaced_and_forgotten(void **state)
+{
+        agx_supervisor s = ready(0);
+
+        (void)state;
+        assert_int_equal(agx_supervisor_retire(&s), SPAWN);
+        assert_int_equal(s.state, AGX_SUPERVISOR_DOWN);
+        assert_int_equal(agx_supervisor_retire(&s), 0);
+        agx_supervisor_spawned(&s, 10);
+        assert_int_equal(agx_supervisor_retire(&s), 0); /* one that boots has no calls */
+        assert_int_equal(s.state, AGX_SUPERVISOR_BOOTING);
+        assert_int_equal(agx_supervisor_died(&s, 20, false), 0); /* a death at boot like any */
+        assert_int_equal(s.state, AGX_SUPERVISOR_BACKOFF);
+        assert_int_equal(agx_supervisor_retire(&s), 0);
+}
+
+static void nothing_is_retired_that_is_about_to_end(void **state)
+{
+        agx_supervisor s = ready(0);
+
+        (void)state;
+        assert_int_equal(agx_supervisor_misbehaved(&s), KILL);
+        assert_int_equal(agx_supervisor_retire(&s), 0);
+        assert_int_equal(s.state, AGX_SUPERVISOR_DYING);
+        s = ready(0);
+        assert_int_equal(agx_supervisor_stop(&s, 1), SHUTDOWN);
+        assert_int_equal(agx_supervisor_retire(&s), 0);
+        assert_int_equal(s.state, AGX_SUPERVISOR_STOPPING);
+}
+
+static void retiring_for_ever_never_breaks_the_worker(void **state)
+{
+        agx_supervisor s = ready(0);
+
+        (void)state;
+        for (uint64_t i = 1; i < 100; i++) {
+                assert_int_equal(agx_supervisor_retire(&s), SPAWN);
+                agx_supervisor_spawned(&s, i);
+                agx_supervisor_ready(&s);
+        }
+}
+
 static void stopping_gets_harder(void **state)
 {
         agx_supervisor s = ready(0);
@@ -194,6 +236,9 @@ int main(void)
                 cmocka_unit_test(a_silent_boot_ends_after_its_time),
                 cmocka_unit_test(one_that_breaks_the_protocol_is_killed_and_replaced),
                 cmocka_unit_test(one_that_cannot_be_started_backs_off),
+                cmocka_unit_test(a_retired_worker_is_replaced_and_forgotten),
+                cmocka_unit_test(nothing_is_retired_that_is_about_to_end),
+                cmocka_unit_test(retiring_for_ever_never_breaks_the_worker),
                 cmocka_unit_test(stopping_gets_harder),
                 cmocka_unit_test(stopping_without_a_worker_is_done_at_once),
         };
