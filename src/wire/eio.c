@@ -9,11 +9,13 @@
 
 static void free_list(agx_list *head)
 {
-        agx_list_foreach_safe(node, head)
-        {
-                agx_list_unlink(node);
+        agx_list *next;
+
+        for (agx_list *node = head->next; node != head; node = next) {
+                next = node->next;
                 free(agx_container_of(node, agx_eio_item, node));
         }
+        agx_list_init(head);
 }
 
 bool agx_eio_sid_is_good(agx_view sid)

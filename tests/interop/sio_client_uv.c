@@ -126,7 +126,8 @@ static void flush(conn *k)
         if (!k->out.len || uv_is_closing((uv_handle_t *)&k->tcp))
                 return;
         w = calloc(1, sizeof(*w));
-        must(!w, "memory");
+        if (!w)
+                exit(1);
         w->bytes = k->out;
         k->out = AGX_BUF_NULL(SIZE_MAX);
         bytes = uv_buf_init((char *)w->bytes.data + w->bytes.head, (unsigned)w->bytes.len);

@@ -142,7 +142,8 @@ static void flush(conn *c)
         if (!c->out.len || uv_is_closing((uv_handle_t *)&c->tcp))
                 return;
         w = calloc(1, sizeof(*w));
-        must(!w, "memory");
+        if (!w)
+                exit(1);
         w->bytes = c->out;
         c->out = AGX_BUF_NULL(SIZE_MAX);
         bytes = uv_buf_init((char *)w->bytes.data + w->bytes.head, (unsigned)w->bytes.len);

@@ -114,7 +114,8 @@ static void flush(conn *c)
         if (!c->out.len)
                 return;
         w = calloc(1, sizeof(*w));
-        must(!w, "memory");
+        if (!w)
+                exit(1);
         w->bytes = c->out;
         c->out = AGX_BUF_NULL(SIZE_MAX);
         bytes = uv_buf_init((char *)w->bytes.data + w->bytes.head, (unsigned)w->bytes.len);
@@ -338,7 +339,7 @@ int main(int argc, char **argv)
         uint64_t port;
 
         if (argc != 3 || !agx_view_u64(agx_view_str(argv[2]), 65535, &port) ||
-            (strcmp(argv[1], "serve") && strcmp(argv[1], "run"))) {
+            (strcmp(argv[1], "serve") != 0 && strcmp(argv[1], "run") != 0)) {
                 fprintf(stderr, "usage: ws_echo_uv serve|run PORT\n");
                 return 2;
         }

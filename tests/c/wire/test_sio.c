@@ -54,7 +54,7 @@ static void check(const row *rows, size_t n)
 
                 agx_sio_log(&log, &bounds, agx_view_str(rows[i].in));
                 put(&log, AGX_VIEW("\0"));
-                if (strcmp((const char *)log.data + log.head, rows[i].want))
+                if (strcmp((const char *)log.data + log.head, rows[i].want) != 0)
                         fail_msg("%s\ngives  %s\nwanted %s", rows[i].in, log.data + log.head, rows[i].want);
         }
 }

@@ -15,17 +15,15 @@
 static const agx_http1_bounds bounds = {
         .head_max = 4096, .headers_max = 50, .chunk_line_max = 100, .trailer_max = 100, .body_max = 100};
 
-/* A parser that stands at the end of a head. */
-static agx_http1 *parse(agx_http1_role role, agx_view text, const agx_http1_head **head)
+/* The head of a message; it lives as the parser does. */
+static const agx_http1_head *parse(agx_http1 **parser, agx_http1_role role, agx_view text)
 {
-        agx_http1 *parser = NULL;
         agx_http1_event event;
 
-        assert_int_equal(agx_http1_new(&parser, role, &bounds), 0);
-        assert_int_equal(agx_http1_next(parser, &text, &event), 0);
+        assert_int_equal(agx_http1_new(parser, role, &bounds), 0);
+        assert_int_equal(agx_http1_next(*parser, &text, &event), 0);
         assert_int_equal(event.kind, AGX_HTTP1_HEAD);
-        *head = event.head;
-        return parser;
+        return event.head;
 }
 
 static void put(agx_buf *b, agx_view v)
@@ -99,12 +97,13 @@ static void test_requests(void **state)
                 agx_ws_request request;
 
                 assert_int_equal(agx_buf_printf(&text, "%s\r\nHost: h\r\n%s\r\n", r->line, r->fields), 0);
-                parser = parse(AGX_HTTP1_SERVER, agx_buf_view(&text), &head);
+                head = parse(&parser, AGX_HTTP1_SERVER, agx_buf_view(&text));
                 if (agx_ws_check_request(head, ours, 2, &request) != r->error)
                         fail_msg("%s %s", r->line, r->fields);
                 assert_int_equal(request.reason != NULL, r->error != 0);
                 assert_int_equal(request.protocol.p != NULL, r->protocol != NULL);
-                assert_true(agx_view_eq(request.protocol, agx_view_str(r->protocol)));
+                if (r->protocol)
+                        assert_true(agx_view_eq(request.protocol, agx_view_str(r->protocol)));
         }
 }
 
@@ -170,11 +169,13 @@ static void test_replies(void **state)
                 const char *reason;
 
                 assert_int_equal(agx_buf_printf(&text, "HTTP/1.1 %s\r\n%s\r\n", r->line, r->fields), 0);
-                parser = parse(AGX_HTTP1_CLIENT, agx_buf_view(&text), &head);
+                head = parse(&parser, AGX_HTTP1_CLIENT, agx_buf_view(&text));
                 if (agx_ws_check_reply(head, &opening, ours, 2, &protocol, &reason) != r->error)
                         fail_msg("%s %s", r->line, r->fields);
                 assert_int_equal(reason != NULL, r->error != 0);
-                assert_true(agx_view_eq(protocol, agx_view_str(r->protocol)));
+                assert_int_equal(protocol.p != NULL, r->protocol != NULL);
+                if (r->protocol)
+                        assert_true(agx_view_eq(protocol, agx_view_str(r->protocol)));
         }
 }
 
@@ -194,12 +195,12 @@ static void test_both(void **state)
         put(&out, AGX_VIEW("Host: h\r\n"));
         assert_int_equal(agx_ws_put_request_fields(&out, &opening, ours, 2), 0);
         assert_int_equal(agx_http1_put_end(&out), 0);
-        at_server = parse(AGX_HTTP1_SERVER, agx_buf_view(&out), &head);
+        head = parse(&at_server, AGX_HTTP1_SERVER, agx_buf_view(&out));
         assert_true(head->upgrade);
         assert_int_equal(agx_ws_check_request(head, ours + 1, 1, &request), 0);
         agx_buf_clear(&out);
         assert_int_equal(agx_ws_put_reply(&out, &request), 0);
-        at_client = parse(AGX_HTTP1_CLIENT, agx_buf_view(&out), &head);
+        head = parse(&at_client, AGX_HTTP1_CLIENT, agx_buf_view(&out));
         assert_int_equal(agx_ws_check_reply(head, &opening, ours, 2, &protocol, &reason), 0);
         assert_true(agx_view_eq(protocol, AGX_VIEW("chat")));
         assert_int_equal(agx_ws_put_request_fields(&out, &opening, &(agx_view){"a b", 3}, 1), -EINVAL);
