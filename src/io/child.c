@@ -27,13 +27,15 @@ enum { CHILD_FDS = 4, CHILD_FD_FLOOR = 16, OOM_SCORE_MAX = 1000, CHILD_FD_SCAN =
 
 /* ---- in the child, between fork and exec ---- */
 
+/* Straight to the kernel: the C library does not let go of the two signals it keeps for itself, yet they may be
+ * inherited as ignored. All zeros is the kernel's default action. */
 static void child_signals(void)
 {
-        struct sigaction action = {.sa_handler = SIG_DFL};
+        const uint64_t by_default[4] = {0};
         sigset_t none;
 
         for (int i = 1; i < NSIG; i++)
-                sigaction(i, &action, NULL);
+                syscall(SYS_rt_sigaction, i, by_default, NULL, sizeof(uint64_t));
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
 }
