@@ -216,7 +216,7 @@ static void flush(agx_flush *f)
 
 void agx_stream_touch(agx_stream *s)
 {
-        if (!agx_stream_closing(s))
+        if ((s->out.len || s->shut) && !agx_stream_closing(s))
                 agx_loop_flush_later(s->loop, &s->flush);
 }
 

@@ -21,7 +21,7 @@ typedef struct agx_stream_ops {
         void (*data)(agx_stream *self, agx_view in);
         /* 0: the peer ended its side; < 0: the connection is lost. At most once. */
         void (*ended)(agx_stream *self, int error);
-        void (*drained)(agx_stream *self); /* may be NULL */
+        void (*drained)(agx_stream *self); /* all that was queued is out; may be NULL */
         void (*closed)(agx_stream *self);
         /* May be NULL. Gives another place than the shared buffer to read into, or leaves `*place` alone. */
         void (*place)(agx_stream *self, uv_buf_t *place);
@@ -58,7 +58,7 @@ void agx_stream_pause(agx_stream *s);
 /* Reads once, now, whatever is there, up to `max` bytes, into ops->data: for the last words of a process that is gone. */
 void agx_stream_drain(agx_stream *s, size_t max);
 
-/* The buffer to append to. Call agx_stream_touch() after appending. */
+/* The buffer to append to. Call agx_stream_touch() after appending; it asks for nothing if there is nothing to send. */
 static inline agx_buf *agx_stream_out(agx_stream *s)
 {
         return &s->out;

@@ -79,6 +79,8 @@ static inline uint64_t agx_conn_deadline(const agx_conn *c)
 {
         return c->deadline;
 }
+/* The shell has not read for `ms`, because the peer did not take its answers: that time does not count. */
+void agx_conn_forgive(agx_conn *c, uint64_t ms);
 int agx_conn_tick(agx_conn *c, uint64_t now, agx_conn_wish *wish);
 /* A place of its own for the next bytes of a large body, so that they need not be moved: false if it is not in one. What
  * is read there is given to agx_conn_next() as input like any other. */

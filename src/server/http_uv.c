@@ -218,9 +218,18 @@ static int submit(agx_http *h)
 
 /* ---- input ---- */
 
+/* The peer asks without taking its answers. */
 static bool must_wait(agx_http *h)
 {
-        return agx_stream_queued(&h->stream) > AGX_HTTP_OUT;
+        bool wait = agx_stream_queued(&h->stream) > AGX_HTTP_OUT;
+
+        if (wait && !h->paused_at)
+                h->paused_at = now_of(h);
+        if (!wait && h->paused_at) {
+                agx_conn_forgive(&h->conn, now_of(h) - h->paused_at);
+                h->paused_at = 0;
+        }
+        return wait;
 }
 
 static void count(agx_http *h)
@@ -354,8 +363,7 @@ static void on_drained(agx_stream *stream)
 
         settle(h, true);
         if (!h->ending) {
-                if (h->ahead.len || !h->stream.reading)
-                        pump(h);
+                pump(h);
         } else if (h->ended) {
                 agx_http_close(h);
         } else {

@@ -149,10 +149,10 @@ unsigned agx_supervisor_stop(agx_supervisor *s, uint64_t now)
                 s->deadline = UINT64_MAX;
                 return AGX_SUPERVISOR_DONE;
         }
+        s->step = s->state == AGX_SUPERVISOR_READY ? 0 : 1; /* one that boots reads no frames yet */
         s->state = AGX_SUPERVISOR_STOPPING;
-        s->step = 0;
         s->deadline = now + AGX_WORKER_SHUTDOWN_MS;
-        return AGX_SUPERVISOR_SHUTDOWN;
+        return s->step ? AGX_SUPERVISOR_TERMINATE : AGX_SUPERVISOR_SHUTDOWN;
 }
 
 static unsigned stop_harder(agx_supervisor *s, uint64_t now)

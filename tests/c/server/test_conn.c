@@ -471,6 +471,22 @@ static void a_body_must_keep_its_rate(void **state)
         rig_close(&r);
 }
 
+static void time_spent_unread_is_forgiven(void **state)
+{
+        rig r;
+
+        (void)state;
+        rig_open(&r, NULL);
+        agx_conn_forgive(&r.conn, 500); /* nothing has begun */
+        assert_int_equal(agx_conn_deadline(&r.conn), 1000 + AGX_HTTP_FIRST_MS);
+        feed_text(&r, CALL "Content-Length: 100000\r\n\r\n");
+        agx_conn_forgive(&r.conn, 5000);
+        assert_int_equal(agx_conn_deadline(&r.conn), 6000 + AGX_HTTP_BODY_GRACE_MS);
+        feed(&r, "xx", 2);
+        assert_tick(&r, 6000 + AGX_HTTP_BODY_GRACE_MS + 1, AGX_CONN_CLOSE, "[408 Connection=close|Request Timeout]");
+        rig_close(&r);
+}
+
 static void patience_ends_in_202(void **state)
 {
         agx_conn_wish wish;
@@ -676,6 +692,7 @@ int main(void)
                 cmocka_unit_test(a_later_head_has_its_own_time),
                 cmocka_unit_test(an_idle_connection_is_closed),
                 cmocka_unit_test(a_body_must_keep_its_rate),
+                cmocka_unit_test(time_spent_unread_is_forgiven),
                 cmocka_unit_test(patience_ends_in_202),
                 cmocka_unit_test(the_server_proves_itself),
                 cmocka_unit_test(a_draining_server_refuses_calls),

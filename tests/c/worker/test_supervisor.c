@@ -214,6 +214,16 @@ static void stopping_gets_harder(void **state)
         assert_int_equal(agx_supervisor_wanted(&s, now), FAIL_WAITING);
 }
 
+static void stopping_at_boot_does_not_ask_first(void **state)
+{
+        agx_supervisor s = started(0);
+
+        (void)state;
+        assert_int_equal(agx_supervisor_stop(&s, 0), TERMINATE);
+        assert_int_equal(agx_supervisor_tick(&s, AGX_WORKER_SHUTDOWN_MS), KILL);
+        assert_int_equal(agx_supervisor_died(&s, 5000, false), DONE);
+}
+
 static void stopping_without_a_worker_is_done_at_once(void **state)
 {
         agx_supervisor s = started(0);
@@ -240,6 +250,7 @@ int main(void)
                 cmocka_unit_test(nothing_is_retired_that_is_about_to_end),
                 cmocka_unit_test(retiring_for_ever_never_breaks_the_worker),
                 cmocka_unit_test(stopping_gets_harder),
+                cmocka_unit_test(stopping_at_boot_does_not_ask_first),
                 cmocka_unit_test(stopping_without_a_worker_is_done_at_once),
         };
 
