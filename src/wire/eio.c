@@ -245,17 +245,17 @@ int agx_eio_send(agx_eio *eio, const agx_eio_message *messages, size_t n)
 
 void *agx_eio_next_done(agx_eio *eio)
 {
-        agx_list *node;
-        void *user = NULL;
-
-        while (!user && (node = agx_list_first(&eio->done))) {
+        agx_list_foreach_safe(node, &eio->done)
+        {
                 agx_eio_item *item = agx_container_of(node, agx_eio_item, node);
+                void *user = item->user;
 
-                user = item->user;
                 agx_list_unlink(node);
                 free(item);
+                if (user)
+                        return user;
         }
-        return user;
+        return NULL;
 }
 
 size_t agx_eio_queued(const agx_eio *eio)
