@@ -331,6 +331,22 @@ await asyncio.sleep(600)
     run(main())
 
 
+def test_an_interrupted_host_leaves_nothing(reuse: UvProviderConfig, places: Places) -> None:
+    body = """
+async with provider, provider.session(config) as sandbox:
+    print(*await sandbox.remote(t.ids), flush=True)
+    await sandbox.remote(t.nap, 600)
+"""
+    with host(body, str(reuse.reuse_venv), stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        pids = [int(pid) for pid in process.stdout.readline().split()]
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert all(map(gone, pids))
+    assert places.left() == []
+
+
 def test_living_neighbours_are_not_swept(run: Any, reuse: UvProviderConfig, places: Places) -> None:
     body = """
 sandbox = await provider.create(config)

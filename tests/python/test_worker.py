@@ -93,11 +93,11 @@ def test_several_frames_in_one_write_and_one_frame_in_many() -> None:
         assert w.decode(w.answer(w.last)) == "byte by byte"
 
 
-@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 2 << 20, 8 << 20])
-def test_bytes_of_any_size_are_exact(size: int) -> None:
-    value = os.urandom(size)
+def test_bytes_of_any_size_are_exact() -> None:
     with worker() as w:
-        assert w.value("echo", value) == value
+        for size in (0, 1, 65_535, 65_536, 2 << 20, 8 << 20):
+            value = os.urandom(size)
+            assert w.value("echo", value) == value
 
 
 def test_unknown_frames_are_warned_of_and_passed_over() -> None:
@@ -161,32 +161,32 @@ def test_a_million_bytes_of_garbage_as_arguments_cost_only_that_call() -> None:
 # ---- failures ----
 
 
+RAISED = {
+    "SystemExit": "3",
+    "KeyboardInterrupt": "mine",
+    "GeneratorExit": "mine",
+    "CancelledError": "mine",
+    "Custom": "mine",
+    "TimeoutError": "mine",
+    "CallCancelledError": "mine",
+    "QuotaError": "u1 is over 3",
+    "ExceptionGroup": "many (2 sub-exceptions)",
+}
+
+
 @pytest.mark.parametrize("target", ["fail", "afail"])
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("SystemExit", "3"),
-        ("KeyboardInterrupt", "mine"),
-        ("GeneratorExit", "mine"),
-        ("CancelledError", "mine"),
-        ("Custom", "mine"),
-        ("TimeoutError", "mine"),
-        ("CallCancelledError", "mine"),
-        ("QuotaError", "u1 is over 3"),
-        ("ExceptionGroup", "many (2 sub-exceptions)"),
-    ],
-)
-def test_whatever_a_target_raises_is_its_calls_error(target: str, name: str, message: str) -> None:
+def test_whatever_a_target_raises_is_its_calls_error(target: str) -> None:
     with worker() as w:
-        sleeper = w.start("asyncio::sleep", 0.2, "undisturbed")
-        error = w.error(target, name)
-        assert error["type"] == name
-        assert error["message"] == message
-        assert error["cancelled"] is False
-        assert error["returncode"] is None
-        assert 'worker_targets.py", line' in error["traceback"]
-        assert "_worker.py" not in error["traceback"]
-        assert w.decode(w.answer(sleeper)) == "undisturbed"
+        sleepers = [w.start("asyncio::sleep", 0.5, "undisturbed"), w.start("nap", 0.5, "undisturbed")]
+        for name, message in RAISED.items():
+            error = w.error(target, name)
+            assert (error["type"], error["message"]) == (name, message)
+            assert error["cancelled"] is False
+            assert error["returncode"] is None
+            assert 'worker_targets.py", line' in error["traceback"]
+            assert "_worker.py" not in error["traceback"]
+        for sleeper in sleepers:
+            assert w.decode(w.answer(sleeper)) == "undisturbed"
         w.nothing_else()
 
 
@@ -219,21 +219,19 @@ def test_long_and_odd_error_texts_are_cut_and_escaped() -> None:
         assert w.error("recurse")["type"] == "RecursionError"
 
 
-@pytest.mark.parametrize(
-    ("reference", "kind"),
-    [
-        ("no_such_module_here::x", "ModuleNotFoundError"),
-        ("math::no_such_name", "AttributeError"),
-        ("math::pi", "TypeError"),
-        ("a::b::c", "ModuleNotFoundError"),
-        ("::x", "ValueError"),
-    ],
-)
-def test_targets_that_cannot_be_found(reference: str, kind: str) -> None:
+def test_targets_that_cannot_be_found() -> None:
     with worker() as w:
-        assert w.error(reference)["type"] == kind
+        for reference, kind in {
+            "no_such_module_here::x": "ModuleNotFoundError",
+            "math::no_such_name": "AttributeError",
+            "math::pi": "TypeError",
+            "a::b::c": "ModuleNotFoundError",
+            "::x": "ValueError",
+        }.items():
+            assert w.error(reference)["type"] == kind
         w.send(**{**CALL, "callable": "no separator"})
         assert w.answer("x")["error"]["type"] == "ValueError"
+        w.nothing_else()
 
 
 def test_wrong_arguments_are_a_type_error() -> None:
@@ -255,25 +253,22 @@ def test_arguments_that_cannot_be_decoded() -> None:
         w.nothing_else()
 
 
-@pytest.mark.parametrize(
-    ("value", "named"),
-    [
-        ("lambda", "function"),
-        ("lock", "_thread.lock"),
-        ("file", "_io.TextIOWrapper"),
-        ("generators", "list"),
-        ("generator", "generator"),
-        ("deep", "list"),
-        ("unpicklable", "worker_targets.Unpicklable"),
-    ],
-)
-def test_results_that_cannot_be_encoded(value: str, named: str) -> None:
+def test_results_that_cannot_be_encoded() -> None:
     with worker() as w:
-        error = w.error("give", value)
-        assert error["type"] == "ResultEncodeError"
-        assert f"the return value of type {named} " in error["message"]
-        assert ("RecursionError" in error["message"]) == (value == "deep")
-        assert error["traceback"] is None
+        for value, named in {
+            "lambda": "function",
+            "lock": "_thread.lock",
+            "file": "_io.TextIOWrapper",
+            "generators": "list",
+            "generator": "generator",
+            "deep": "list",
+            "unpicklable": "worker_targets.Unpicklable",
+        }.items():
+            error = w.error("give", value)
+            assert error["type"] == "ResultEncodeError"
+            assert f"the return value of type {named} " in error["message"]
+            assert ("RecursionError" in error["message"]) == (value == "deep")
+            assert error["traceback"] is None
         w.nothing_else()
 
 

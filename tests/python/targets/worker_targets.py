@@ -228,6 +228,11 @@ async def astubborn(text: str) -> str:
     return text
 
 
+def nap(seconds: float, value: object) -> object:
+    time.sleep(seconds)
+    return value
+
+
 def work(rounds: int, value: object) -> object:
     """Python code without a pause: an exception may strike at any bytecode of it."""
     total = 0
