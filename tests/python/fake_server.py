@@ -82,12 +82,13 @@ def noisy_and_gone() -> None:
 def grandchild() -> None:
     """Ends at once; a grandchild keeps its output open."""
     print("the last words", flush=True)
-    if os.fork() == 0:
+    pid = os.fork()
+    if pid == 0:
         os.closerange(3, 64)
         time.sleep(60)
         os._exit(0)
     with open(os.environ["GRANDCHILD_FILE"], "w") as file:
-        file.write("there")
+        file.write(str(pid))
     sys.exit(5)
 
 

@@ -182,16 +182,16 @@ def test_a_server_that_is_never_ready(run: Any, tmp_path: Path, behaviour: str) 
 
 
 def test_a_grandchild_that_holds_the_output_holds_nothing_up(run: Any, tmp_path: Path) -> None:
-    there = tmp_path / "there"
+    grandchild = tmp_path / "grandchild"
 
     async def main() -> None:
-        wish = await sandbox(tmp_path / "s", "grandchild", env={"GRANDCHILD_FILE": str(there)}).drive()
-        assert there.exists()
+        wish = await sandbox(tmp_path / "s", "grandchild", env={"GRANDCHILD_FILE": str(grandchild)}).drive()
         assert wish["message"].endswith("exit code 5 before it was ready\nthe last words")
 
     began = time.monotonic()
     run(main())
     assert time.monotonic() - began < 30  # it would hold the pipe for 60 s
+    os.kill(int(grandchild.read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("what", ["missing", "not_executable", "directory"])
