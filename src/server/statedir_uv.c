@@ -3,13 +3,15 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *const names[] = {"token", "socket", "lock"};
+enum { STATEDIR_DEPTH_MAX = 100 };
 
 int agx_statedir_init(agx_statedir *d, const char *path)
 {
@@ -39,12 +41,65 @@ void agx_statedir_deinit(agx_statedir *d)
         agx_closep(&d->fd);
 }
 
+static void remove_entries(int fd, dev_t device, int depth);
+
+/* Opens the directory `name` itself, never what a link of that name points to, whatever its mode keeps from us. */
+static int open_entry(int fd, const char *name)
+{
+        _cleanup_(agx_closep) int there = openat(fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        char path[64];
+
+        if (there < 0)
+                return -1;
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", there);
+        chmod(path, 0700);
+        return openat(there, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* `name` in the directory `fd`, whatever it is. */
+static void remove_entry(int fd, const char *name, dev_t device, int depth)
+{
+        struct stat info;
+        int inner;
+
+        if (!unlinkat(fd, name, 0) || depth >= STATEDIR_DEPTH_MAX)
+                return;
+        inner = open_entry(fd, name);
+        if (inner < 0)
+                return;
+        if (!fstat(inner, &info) && info.st_dev == device)
+                remove_entries(inner, device, depth + 1);
+        else
+                close(inner);
+        unlinkat(fd, name, AT_REMOVEDIR);
+}
+
+/* Takes `fd` over. */
+static void remove_entries(int fd, dev_t device, int depth)
+{
+        DIR *entries = fdopendir(fd);
+        struct dirent *entry;
+
+        if (!entries) {
+                close(fd);
+                return;
+        }
+        while ((entry = readdir(entries)))
+                if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+                        remove_entry(fd, entry->d_name, device, depth);
+        closedir(entries);
+}
+
 void agx_statedir_remove(agx_statedir *d)
 {
+        struct stat info;
+        int fd;
+
         if (d->fd < 0)
                 return;
-        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-                unlinkat(d->fd, names[i], 0);
+        fd = fstat(d->fd, &info) ? -1 : fcntl(d->fd, F_DUPFD_CLOEXEC, 0);
+        if (fd >= 0)
+                remove_entries(fd, info.st_dev, 0);
         rmdir(d->path);
         agx_statedir_deinit(d);
 }

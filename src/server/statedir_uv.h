@@ -1,8 +1,8 @@
 #ifndef AGX_SERVER_STATEDIR_UV_H
 #define AGX_SERVER_STATEDIR_UV_H
 /*
- * The directory of one server: private to its user, locked while the server runs, removed at its end. Only the names the
- * server knows are ever removed (token, socket, lock), and the directory if nothing else is in it.
+ * The directory of one server: private to its user, locked while the server runs, removed at its end with all that
+ * lies in it, the worker's own files included: what a sandbox left behind goes with it, even if its host was killed.
  */
 #include <stdbool.h>
 
@@ -21,6 +21,7 @@ enum {
 int agx_statedir_init(agx_statedir *d, const char *path);
 /* Without removing anything. */
 void agx_statedir_deinit(agx_statedir *d);
+/* Links are removed, never followed; what lies on another file system stays, and so does what is nested too deep. */
 void agx_statedir_remove(agx_statedir *d);
 
 #endif
