@@ -221,6 +221,8 @@ int agx_frame_put_head(agx_buf *out, const agx_frame *frame)
 
 /* ---- the deframer ---- */
 
+enum { PLACE_BYTES = 1 << 20 };
+
 void agx_deframer_init(agx_deframer *d, size_t max)
 {
         *d = (agx_deframer){.max = max};
@@ -247,6 +249,12 @@ static void forget_given(agx_deframer *d)
         d->emptied = false;
 }
 
+/* The bytes were read into the place the deframer gave. */
+static bool lies_in_place(const agx_deframer *d, agx_view part)
+{
+        return d->partial.data && part.p == (const char *)d->partial.data + d->partial.head + d->partial.len;
+}
+
 /* Moves bytes from the input until `partial` holds `want` of them; AGX_FRAME_E_MORE while it does not. */
 static int gather(agx_deframer *d, agx_view *in, size_t want)
 {
@@ -256,9 +264,13 @@ static int gather(agx_deframer *d, agx_view *in, size_t want)
         if (d->partial.len >= want)
                 return 0;
         part = agx_view_first(*in, want - d->partial.len);
-        r = agx_buf_append_view(&d->partial, part);
-        if (r)
-                return agx_trace(r < 0 ? r : -EOVERFLOW); /* the ceiling was checked: cannot be full */
+        if (lies_in_place(d, part)) {
+                agx_buf_commit(&d->partial, part.n);
+        } else {
+                r = agx_buf_append_view(&d->partial, part);
+                if (r)
+                        return agx_trace(r < 0 ? r : -EOVERFLOW); /* the ceiling was checked: cannot be full */
+        }
         *in = agx_view_from(*in, part.n);
         return d->partial.len < want ? AGX_FRAME_E_MORE : 0;
 }
@@ -298,6 +310,21 @@ int agx_deframer_next(agx_deframer *d, agx_view *in, agx_view *payload)
         *payload = agx_view_from(agx_buf_view(&d->partial), HEADER);
         d->emptied = true;
         return 0;
+}
+
+bool agx_deframer_place(agx_deframer *d, char **place, size_t *n)
+{
+        size_t left;
+        uint8_t *at;
+
+        if (d->emptied || d->partial.len < PLACE_BYTES)
+                return false;
+        left = HEADER + announced(d->partial.data + d->partial.head) - d->partial.len;
+        *n = left < PLACE_BYTES ? left : PLACE_BYTES;
+        if (agx_buf_reserve(&d->partial, *n, &at))
+                return false;
+        *place = (char *)at;
+        return true;
 }
 
 bool agx_deframer_idle(const agx_deframer *d)

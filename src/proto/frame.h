@@ -46,6 +46,7 @@ typedef struct agx_frame {
         agx_view namespace_;
         agx_view event;
         agx_view data;
+        agx_buf *backing; /* never read or written: the buffer the views lie in, if a reader may take its memory over */
 } agx_frame;
 
 enum {
@@ -80,6 +81,9 @@ void agx_deframer_deinit(agx_deframer *d);
 AGX_DEFINE_CLEANUP(agx_deframer, agx_deframer_deinit)
 /* 0 with a payload, AGX_FRAME_E_MORE, AGX_FRAME_E_TOO_LARGE (before reading the body; final), -ENOMEM. */
 int agx_deframer_next(agx_deframer *d, agx_view *in, agx_view *payload);
+/* A place of its own for the next bytes of a large unfinished frame, never beyond its end: false if it is not in one. What
+ * is read there is given to agx_deframer_next() as input like any other, and need not be moved. */
+bool agx_deframer_place(agx_deframer *d, char **place, size_t *n);
 /* Whether the stream stands between frames, which is where an orderly end may come. */
 bool agx_deframer_idle(const agx_deframer *d);
 

@@ -9,6 +9,8 @@
 #include "base/err.h"
 #include "proto/limits.h"
 
+enum { TAKE_OVER_MIN = 64 << 10 };
+
 typedef struct held {
         agx_list node;
         agx_call *call;
@@ -149,11 +151,23 @@ static agx_call *end_as_cancelled(agx_calls *c, agx_call *call, agx_view words)
                 &(agx_fault){.type = agx_fault_type_text(AGX_FAULT_CANCELLED), .message = words, .cancelled = true});
 }
 
-static agx_call *end_with_value(agx_calls *c, agx_call *call, agx_view value)
+/* Large bytes that have a buffer to themselves stay where they are; the buffer is ours from then on. */
+static bool take_over(agx_buf *payload, agx_buf *backing, agx_view value)
+{
+        if (!backing || value.n < TAKE_OVER_MIN)
+                return false;
+        *payload = *backing;
+        *backing = AGX_BUF_NULL(payload->max);
+        payload->head = (size_t)(value.p - (const char *)payload->data);
+        payload->len = value.n;
+        return true;
+}
+
+static agx_call *end_with_value(agx_calls *c, agx_call *call, const agx_frame *frame)
 {
         agx_buf payload = AGX_BUF_NULL(AGX_MAX_MESSAGE);
 
-        if (!agx_buf_append_view(&payload, value))
+        if (take_over(&payload, frame->backing, frame->value) || !agx_buf_append_view(&payload, frame->value))
                 return finish(c, call, true, &payload);
         agx_buf_deinit(&payload);
         return finish(c, call, false, &payload);
@@ -320,7 +334,7 @@ agx_call *agx_calls_frame(agx_calls *c, uint64_t worker, const agx_frame *frame,
                 *odd = "the outcome of a call that does not run there";
                 return NULL;
         }
-        return frame->kind == AGX_FRAME_RESULT ? end_with_value(c, call, frame->value)
+        return frame->kind == AGX_FRAME_RESULT ? end_with_value(c, call, frame)
                                                : end_with_fault(c, call, &frame->fault);
 }
 

@@ -135,6 +135,14 @@ static void hush(agx_worker *w)
         agx_stream_pause(&w->channel);
 }
 
+/* A payload that was gathered lies in the deframer's buffer and nowhere else: its memory may be taken over. */
+static bool payload_is_ours(const agx_worker *w, agx_view payload)
+{
+        const char *start = (const char *)w->deframer.partial.data;
+
+        return start && payload.p >= start && payload.p < start + w->deframer.partial.cap;
+}
+
 static void take_payload(agx_worker *w, agx_view payload)
 {
         agx_frame frame;
@@ -144,6 +152,7 @@ static void take_payload(agx_worker *w, agx_view payload)
                 agx_worker_kill(w, "it sent a malformed frame");
                 return;
         }
+        frame.backing = payload_is_ours(w, payload) ? &w->deframer.partial : NULL;
         if (frame.kind == AGX_FRAME_UNKNOWN)
                 note(w, "worker %s: a frame of unknown type \"%.*s\" was skipped", w->id,
                      (int)agx_view_first(frame.type_text, 40).n, frame.type_text.p ? frame.type_text.p : "");
@@ -170,6 +179,16 @@ static void channel_data(agx_stream *s, agx_view in)
         }
 }
 
+static void channel_place(agx_stream *s, uv_buf_t *place)
+{
+        agx_worker *w = worker_of_channel(s);
+        char *at;
+        size_t n;
+
+        if (!w->hushed && agx_deframer_place(&w->deframer, &at, &n))
+                *place = uv_buf_init(at, (unsigned)n);
+}
+
 static void channel_ended(agx_stream *s, int error)
 {
         agx_worker *w = worker_of_channel(s);
@@ -183,7 +202,8 @@ static void channel_closed(agx_stream *s)
         part_closed(worker_of_channel(s));
 }
 
-static const agx_stream_ops channel_ops = {.data = channel_data, .ended = channel_ended, .closed = channel_closed};
+static const agx_stream_ops channel_ops = {
+        .data = channel_data, .ended = channel_ended, .closed = channel_closed, .place = channel_place};
 
 static void grace_over(agx_deadline *d)
 {

@@ -395,6 +395,52 @@ static void test_room_follows_bytes(void **state)
         assert_true(d.partial.cap <= 1024);
 }
 
+/* What is read into the place a deframer gives is the same frame, and the next one begins behind it. */
+static void test_place(void **state)
+{
+        enum { N = 3 * (1 << 20) + 77 };
+        _cleanup_(agx_buf_deinitp) agx_buf stream = AGX_BUF_NULL(2 * N);
+        uint8_t header[4] = {N & 0xff, N >> 8 & 0xff, N >> 16 & 0xff, N >> 24}, small[] = {1, 0, 0, 0, 0x80};
+        _cleanup_(agx_deframer_deinitp) agx_deframer d;
+        agx_view rest, payload, in;
+        size_t placed = 0, step = 1;
+        int r = AGX_FRAME_E_MORE;
+
+        (void)state;
+        assert_int_equal(agx_buf_append(&stream, header, 4), 0);
+        for (size_t i = 0; i < N; ++i)
+                assert_int_equal(agx_buf_append(&stream, &(uint8_t){(uint8_t)(i * 13 + i / 997)}, 1), 0);
+        assert_int_equal(agx_buf_append(&stream, small, sizeof(small)), 0);
+        agx_deframer_init(&d, AGX_MAX_MESSAGE);
+        for (rest = agx_buf_view(&stream); r == AGX_FRAME_E_MORE;) {
+                char *place;
+                size_t n;
+
+                step = step * 7 % 400009 + 1;
+                if (agx_deframer_place(&d, &place, &n)) {
+                        n = n < step ? n : step;
+                        assert_true(n <= rest.n - sizeof(small)); /* never into the next frame */
+                        memcpy(place, rest.p, n);
+                        in = agx_view_of(place, n);
+                        placed += n;
+                } else {
+                        in = agx_view_of(rest.p, step < rest.n ? step : rest.n);
+                }
+                rest = agx_view_from(rest, in.n);
+                r = agx_deframer_next(&d, &in, &payload);
+        }
+        assert_int_equal(r, 0);
+        assert_int_equal(in.n, 0);
+        assert_true(placed > N / 2);
+        assert_int_equal(payload.n, N);
+        assert_memory_equal(payload.p, stream.data + 4, N);
+        assert_false(agx_deframer_place(&d, &(char *){NULL}, &(size_t){0}));
+        in = rest;
+        assert_int_equal(agx_deframer_next(&d, &in, &payload), 0);
+        assert_int_equal(payload.n, 1);
+        assert_true(agx_deframer_idle(&d));
+}
+
 static void test_deframer_out_of_memory(void **state)
 {
         static const char bytes[] = "\x03\0\0\0abc";
@@ -507,6 +553,7 @@ int main(void)
                 cmocka_unit_test(test_too_large),
                 cmocka_unit_test(test_too_large_in_place),
                 cmocka_unit_test(test_room_follows_bytes),
+                cmocka_unit_test(test_place),
                 cmocka_unit_test(test_deframer_out_of_memory),
                 cmocka_unit_test(test_put_too_large),
                 cmocka_unit_test(test_put_copies_once),

@@ -116,6 +116,37 @@ static void a_call_goes_to_a_ready_worker(void **state)
         rig_close(&r);
 }
 
+static void a_large_value_is_taken_over_and_a_small_one_copied(void **state)
+{
+        enum { LARGE = 1 << 20 };
+        static char bytes[LARGE + 20];
+        const char *odd;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        for (size_t n = 100; n <= LARGE; n = n < LARGE ? LARGE : LARGE + 1) {
+                agx_buf backing = AGX_BUF_NULL(2 * LARGE);
+                agx_frame result = result_of(n == 100 ? "s-1" : "s-2");
+                const uint8_t *lay;
+
+                submit(&r, n == 100 ? "s-1" : "s-2", true);
+                memset(bytes, (int)n % 7 + 1, sizeof(bytes));
+                assert_int_equal(agx_buf_append(&backing, bytes, n + 20), 0);
+                lay = backing.data;
+                result.value = agx_view_of(backing.data + 15, n);
+                result.backing = &backing;
+                assert_ptr_equal(agx_calls_frame(&r.calls, 7, &result, &odd), r.call);
+                assert_int_equal(r.call->payload.len, n);
+                assert_memory_equal(r.call->payload.data + r.call->payload.head, bytes, n);
+                assert_int_equal(r.call->payload.data == lay, n == LARGE);
+                assert_int_equal(backing.data == NULL, n == LARGE);
+                agx_ledger_keep(r.calls.ledger, r.call);
+                agx_buf_deinit(&backing);
+        }
+        rig_close(&r);
+}
+
 static void calls_wait_for_a_worker_in_order(void **state)
 {
         rig r;
@@ -477,6 +508,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_call_goes_to_a_ready_worker),
+                cmocka_unit_test(a_large_value_is_taken_over_and_a_small_one_copied),
                 cmocka_unit_test(calls_wait_for_a_worker_in_order),
                 cmocka_unit_test(waiting_calls_fail_without_a_worker),
                 cmocka_unit_test(a_death_ends_what_ran_there_and_nothing_else),
