@@ -25,6 +25,7 @@ static const char help[] =
         "Options:\n"
         "  --python PYTHON    interpreter the worker runs in; it must be able to import agentix\n"
         "  --state-dir DIR    private directory of this server; locked while it runs, removed at its end\n"
+        "                     with all that is in it\n"
         "  --version          print the version\n"
         "  --help             print this\n"
         "\n"
@@ -122,15 +123,17 @@ static char *absolute(const char *program)
 
 static int claim(agx_statedir *dir, const agx_config *config)
 {
+        static const char *const complaints[] = {
+                [AGX_STATEDIR_E_FOREIGN] = "must be ours and have mode 0700",
+                [AGX_STATEDIR_E_LOCKED] = "is in use by another server",
+                [AGX_STATEDIR_E_USED] = "holds files that are not a sandbox's, and it would be removed with them",
+        };
         char why[256];
         int r = config->state_dir ? agx_statedir_init(dir, config->state_dir) : 0;
 
         if (!r)
                 return 0;
-        snprintf(why, sizeof(why), "the state directory %s",
-                 r == AGX_STATEDIR_E_LOCKED    ? "is in use by another server"
-                 : r == AGX_STATEDIR_E_FOREIGN ? "must be ours and have mode 0700"
-                                               : strerrordesc_np(-r));
+        snprintf(why, sizeof(why), "the state directory %s", r < 0 ? strerrordesc_np(-r) : complaints[r]);
         agx_statedir_deinit(dir);
         return fail(config, why);
 }

@@ -13,10 +13,40 @@
 
 enum { STATEDIR_DEPTH_MAX = 100 };
 
+/* What a provider may have put there before the server starts. Anything else means that somebody gave us the wrong
+ * directory, his home perhaps. */
+static const char *const expected[] = {".", "..", "token", "socket", "lock", "work", "tmp", "sandbox.json"};
+
+static bool is_expected(const char *name)
+{
+        for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++)
+                if (!strcmp(expected[i], name))
+                        return true;
+        return false;
+}
+
+static int check_entries(int fd)
+{
+        int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+        DIR *entries = copy < 0 ? NULL : fdopendir(copy);
+        struct dirent *entry;
+
+        if (!entries) {
+                r = agx_trace(-errno);
+                agx_closep(&copy);
+                return r;
+        }
+        while (!r && (entry = readdir(entries)))
+                if (!is_expected(entry->d_name))
+                        r = AGX_STATEDIR_E_USED;
+        closedir(entries);
+        return r;
+}
+
 int agx_statedir_init(agx_statedir *d, const char *path)
 {
         struct stat info;
-        int n;
+        int n, r;
 
         *d = (agx_statedir){.fd = -1, .lock = -1};
         n = snprintf(d->path, sizeof(d->path), "%s", path);
@@ -29,6 +59,9 @@ int agx_statedir_init(agx_statedir *d, const char *path)
                 return errno == ENOTDIR || errno == ELOOP ? AGX_STATEDIR_E_FOREIGN : agx_trace(-errno);
         if (fstat(d->fd, &info) || info.st_uid != geteuid() || (info.st_mode & 0777) != 0700)
                 return AGX_STATEDIR_E_FOREIGN;
+        r = check_entries(d->fd);
+        if (r)
+                return r;
         d->lock = openat(d->fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (d->lock < 0)
                 return agx_trace(-errno);

@@ -14,7 +14,8 @@ typedef struct agx_statedir {
 
 enum {
         AGX_STATEDIR_E_FOREIGN = 1, /* not a directory of ours with mode 0700 */
-        AGX_STATEDIR_E_LOCKED       /* another server runs in it */
+        AGX_STATEDIR_E_LOCKED,      /* another server runs in it */
+        AGX_STATEDIR_E_USED         /* it holds what is not a sandbox's: all of it would be removed in the end */
 };
 
 /* Makes it if it is not there. 0, a condition, or a negative errno; deinit is safe afterwards in any case. */

@@ -1095,17 +1095,21 @@ def test_state_dir(tmp_path: Path) -> None:
     assert not state.exists()
 
 
-def test_a_state_dir_keeps_what_it_does_not_know(tmp_path: Path) -> None:
+def test_whose_state_dir(tmp_path: Path) -> None:
     state = tmp_path / "state"
     args = ["--python", str(tmp_path / "python"), "--state-dir", str(state)]
     with serving(tmp_path, args=args):
         assert state.stat().st_mode & 0o777 == 0o700  # made by the server
-        (state / "mine").touch()
-    assert [p.name for p in state.iterdir()] == ["mine"]
-    state.chmod(0o755)
-    second = Server(tmp_path, args=args)
-    assert "mode 0700" in second.line
-    assert second.process.wait(5) == 1
+        (state / "left behind").touch()
+    assert not state.exists()
+    state.mkdir(mode=0o700)
+    (state / "mine").touch()
+    for mode, words in (0o700, "not a sandbox's"), (0o755, "mode 0700"):
+        state.chmod(mode)
+        second = Server(tmp_path, args=args)
+        assert words in second.line
+        assert second.process.wait(5) == 1
+    assert (state / "mine").exists()
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,20 @@ static void a_directory_that_others_can_read_is_refused(void **state)
         assert_int_equal(rmdir(r->dir), 0);
 }
 
+static void a_directory_in_other_use_is_refused_and_stays(void **state)
+{
+        rig *r = *state;
+
+        assert_int_equal(mkdir(r->dir, 0700), 0);
+        put(at(r, "token"));
+        put(at(r, ".profile"));
+        assert_int_equal(agx_statedir_init(&r->state, r->dir), AGX_STATEDIR_E_USED);
+        agx_statedir_deinit(&r->state);
+        assert_int_equal(unlink(at(r, ".profile")), 0);
+        assert_int_equal(agx_statedir_init(&r->state, r->dir), 0);
+        agx_statedir_remove(&r->state);
+}
+
 static void a_link_is_refused(void **state)
 {
         rig *r = *state;
@@ -131,6 +145,7 @@ int main(void)
                 cmocka_unit_test_setup_teardown(it_is_made_and_goes, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_second_server_is_refused, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_directory_that_others_can_read_is_refused, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_directory_in_other_use_is_refused_and_stays, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_link_is_refused, setup, teardown),
                 cmocka_unit_test_setup_teardown(what_the_sandbox_left_goes_and_nothing_else, setup, teardown),
         };
