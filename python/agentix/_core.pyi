@@ -120,6 +120,10 @@ class ClientCore:
     def pause(self, serial: int, paused: bool, /) -> None: ...
     def counts(self) -> dict[str, int]: ...
 
+# ---- module.c ----
+
+def has_environ(name: str, /) -> bool: ...
+
 # ---- unpickle.c ----
 
 def restricted_loads(

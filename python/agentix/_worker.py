@@ -41,11 +41,14 @@ IDLE_MAX = 8
 """Threads that wait for a call; one that would be the next ends instead."""
 EXIT_SECONDS = 1.0
 """What functions registered with `atexit` may take; the server waits two."""
+TARGETS_MAX = 1024
+"""Targets whose function is remembered."""
 PICKLE_PROTOCOL = 5
 
 _CO_COROUTINE = 0x80  # flags of code objects, as inspect names them; importing it would cost milliseconds
 _CO_ITERABLE_COROUTINE = 0x100
 _true_name = type.__dict__["__name__"].__get__  # of a class, whatever its metaclass makes of __name__
+_PLAIN = frozenset(map(id, (type(None), bool, int, float, str, bytes, list, tuple, dict)))  # types never awaitable
 _OUR_FILES = (__file__, RemoteCallable.resolve.__code__.co_filename)  # left out at the top of tracebacks
 
 
@@ -59,6 +62,7 @@ class Worker:
     def __init__(self, fd: int) -> None:
         self._calls: dict[str, Call] = {}
         self.channel = Channel(fd, self._calls)
+        self._targets: dict[str, tuple[str, dict[str, Any], str, Callable[..., Any], bool]] = {}
         self._lock = allocate_lock()  # for the four below
         self._threads = 0
         self._idle = 0
@@ -171,7 +175,7 @@ class Worker:
         if call.cancelled:
             return self._answer_cancelled(call)
         try:
-            function = RemoteCallable(call.target).resolve()
+            function, is_async = self._look_up(call.target)
         except BaseException as error:  # noqa: BLE001 - importing is user code
             return self._fail(call, error)
         try:
@@ -180,15 +184,32 @@ class Worker:
         except BaseException as error:  # noqa: BLE001 - so is unpickling
             text = f"the arguments could not be decoded in the sandbox: {_type_name(error)}: {_text(error)}"
             return self._answer_error(call, "ArgumentsDecodeError", text)
-        if getattr(getattr(function, "__code__", None), "co_flags", 0) & _CO_COROUTINE:
+        if is_async:
             return self._hand_to_loop(call, lambda: function(*args, **kwargs))
         try:
             value: Any = call.run(copy_context().run, (function, *args), kwargs)
         except BaseException as error:  # noqa: BLE001 - any BaseException is this call's error
             return self._fail(call, error)
-        if _is_awaitable(value):
+        kind: type[object] = type(value)
+        if id(kind) not in _PLAIN and _is_awaitable(value):
             return self._hand_to_loop(call, lambda: value)
         return self._succeed(call, value)
+
+    def _look_up(self, target: str) -> tuple[Callable[..., Any], bool]:
+        """Find a target and whether it is async; quickly, if its name still stands for what it did last time."""
+        known = self._targets.get(target)
+        if known is not None:
+            module, namespace, name, function, is_async = known
+            if namespace.get(name) is function and getattr(sys.modules.get(module), "__dict__", None) is namespace:
+                return function, is_async
+        function = RemoteCallable(target).resolve()
+        is_async = bool(getattr(getattr(function, "__code__", None), "co_flags", 0) & _CO_COROUTINE)
+        module, _, name = target.partition("::")
+        if "." not in name:
+            if len(self._targets) >= TARGETS_MAX:
+                self._targets.clear()
+            self._targets[target] = module, sys.modules[module].__dict__, name, function, is_async
+        return function, is_async
 
     def _succeed(self, call: Call, value: object) -> None:
         try:

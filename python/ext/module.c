@@ -5,6 +5,8 @@
 
 #include "state.h"
 
+#include <stdlib.h>
+
 #ifndef AGX_VERSION
 #define AGX_VERSION "0"
 #endif
@@ -21,11 +23,28 @@ agx_ext_state *agx_ext_state_of(PyObject *module)
         return PyModule_GetState(module);
 }
 
+static PyObject *has_environ(PyObject *module, PyObject *name)
+{
+        const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
+
+        (void)module;
+        return text ? PyBool_FromLong(getenv(text) != NULL) : NULL;
+}
+
+static PyMethodDef basic_functions[] = {
+        {"has_environ", has_environ, METH_O,
+         "has_environ(name, /)\n--\n\nWhether a variable is set, at the price of a look: os.environ keeps the C "
+         "library's copy up to date."},
+        {NULL, NULL, 0, NULL},
+};
+
 int agx_ext_add_basics(PyObject *module)
 {
         agx_ext_state *state = agx_ext_state_of(module);
         state->error = PyErr_NewExceptionWithDoc("agentix._core.Error", "A failure inside the C engine.", NULL, NULL);
         if (state->error == NULL || PyModule_AddObjectRef(module, "Error", state->error) < 0)
+                return -1;
+        if (PyModule_AddFunctions(module, basic_functions) < 0)
                 return -1;
         return PyModule_AddStringConstant(module, "__version__", AGX_VERSION);
 }

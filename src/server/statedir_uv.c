@@ -15,7 +15,8 @@ enum { STATEDIR_DEPTH_MAX = 100 };
 
 /* What a provider may have put there before the server starts. Anything else means that somebody gave us the wrong
  * directory, his home perhaps. */
-static const char *const expected[] = {".", "..", "token", "socket", "lock", "work", "tmp", "sandbox.json"};
+static const char *const expected[] = {".",    "..",  "token", "socket",       "lock",
+                                       "work", "tmp", "host",  "sandbox.json", "sandbox.json.new"};
 
 static bool is_expected(const char *name)
 {

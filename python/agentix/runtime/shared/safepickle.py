@@ -16,9 +16,13 @@ from agentix import _core
 
 __all__ = ["allow_type", "restricted_loads"]
 
-_TRUST = frozenset({"1", "true", "yes"})
+_TRUST_VARIABLE = "AGENTIX_PICKLE_TRUST"
 
 _allowed: dict[tuple[str, str], type] = {}
+
+
+def _trusts() -> bool:
+    return os.environ.get(_TRUST_VARIABLE, "").strip().lower() in {"1", "true", "yes"}
 
 
 def allow_type(cls: type) -> None:
@@ -47,7 +51,8 @@ def restricted_loads(data: bytes | bytearray | memoryview) -> Any:
 
     With `AGENTIX_PICKLE_TRUST=1` (or `true`, `yes`) in the environment this is `pickle.loads`.
     """
-    if os.environ.get("AGENTIX_PICKLE_TRUST", "").strip().lower() in _TRUST:
+    # Looked at on every call, so not through os.environ, which makes two exceptions of a missing name.
+    if _core.has_environ(_TRUST_VARIABLE) and _trusts():
         import pickle
 
         return pickle.loads(data)
