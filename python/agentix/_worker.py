@@ -190,8 +190,7 @@ class Worker:
             value: Any = call.run(copy_context().run, (function, *args), kwargs)
         except BaseException as error:  # noqa: BLE001 - any BaseException is this call's error
             return self._fail(call, error)
-        kind: type[object] = type(value)
-        if id(kind) not in _PLAIN and _is_awaitable(value):
+        if id(type(value)) not in _PLAIN and _is_awaitable(value):  # pyright: ignore[reportUnknownArgumentType]
             return self._hand_to_loop(call, lambda: value)
         return self._succeed(call, value)
 
