@@ -90,6 +90,13 @@
 #define AGX_CLIENT_ACKS_KEPT 4096         /* results consumed and not yet acknowledged; the oldest is forgotten */
 #define AGX_CLIENT_ACKS_SENT 256          /* of them in one request */
 #define AGX_CLIENT_REASKS_MAX 8           /* times a call is sent anew because the server says it never saw it */
+#define AGX_CLIENT_LINK_BYTES (64u << 20) /* bytes of events that wait to be sent on a link; more calls are held back */
+#define AGX_CLIENT_LINK_PACKETS 4096      /* packets, likewise */
+#define AGX_CLIENT_LINK_STEADY_MS 5000    /* a link that lasted so long was no failure when it ends */
+#define AGX_CLIENT_LINK_FRAGMENTS 65536   /* frames of one WebSocket message from the server */
+#define AGX_CLIENT_HEARTBEAT_MAX_MS 3600000 /* longest ping interval, and longest ping timeout, that is accepted */
+#define AGX_CLIENT_IDS_SENT 1024            /* ids in one `resume` or `ack` */
+#define AGX_CLIENT_CANCELS_KEPT 4096        /* cancels that wait for a link; the oldest is forgotten */
 
 /* Values a sandbox returns: the restricted pickle decoder. "Per byte" counts bytes of the pickle. */
 #define AGX_VALUE_INT_BYTES (1u << 20)    /* bytes of one integer in binary form */
