@@ -437,6 +437,12 @@ int agx_conn_next(agx_conn *c, uint64_t now, agx_view *in, agx_conn_wish *wish)
         return r > 0 ? agx_trace(-ENOBUFS) : r;
 }
 
+void agx_conn_drained(agx_conn *c, uint64_t now)
+{
+        if (c->state == AGX_CONN_IDLE && c->served)
+                c->deadline = now + AGX_HTTP_IDLE_MS;
+}
+
 void agx_conn_forgive(agx_conn *c, uint64_t ms)
 {
         if (c->state != AGX_CONN_HEAD && c->state != AGX_CONN_BODY && c->state != AGX_CONN_DROP)

@@ -79,6 +79,8 @@ static inline uint64_t agx_conn_deadline(const agx_conn *c)
 {
         return c->deadline;
 }
+/* The last answer has gone out only now: the connection is idle since then. */
+void agx_conn_drained(agx_conn *c, uint64_t now);
 /* The shell has not read for `ms`, because the peer did not take its answers: that time does not count. */
 void agx_conn_forgive(agx_conn *c, uint64_t ms);
 int agx_conn_tick(agx_conn *c, uint64_t now, agx_conn_wish *wish);

@@ -120,6 +120,7 @@ static void write_outcome(agx_http *h, agx_call *call, bool kept)
         bool done = false;
         int r;
 
+        settle(h, true); /* an earlier result lies before this one in the queue */
         if (!call->ok && !call->payload.len) {
                 r = agx_conn_reply_unavailable(&h->conn, now_of(h));
         } else {
@@ -148,9 +149,10 @@ static void on_forget(agx_waiter *waiter, agx_call *call)
 {
         agx_http *h = agx_container_of(waiter, agx_http, waiter);
 
-        (void)call;
-        h->call = NULL;
-        h->settling = NULL;
+        if (h->call == call)
+                h->call = NULL;
+        if (h->settling == call)
+                h->settling = NULL;
 }
 
 static void wait_for(agx_http *h, agx_call *call)
@@ -363,6 +365,7 @@ static void on_drained(agx_stream *stream)
 
         settle(h, true);
         if (!h->ending) {
+                agx_conn_drained(&h->conn, now_of(h));
                 pump(h);
         } else if (h->ended) {
                 agx_http_close(h);

@@ -26,8 +26,8 @@ typedef struct agx_http {
         bool ended;         /* the peer has ended its side */
         bool counted;       /* as authorized, for the lease */
         size_t last_queued;
-        uint64_t paused_at;  /* since when the peer takes no answers; 0: it does */
-        unsigned open; /* handles not closed yet */
+        uint64_t paused_at; /* since when the peer takes no answers; 0: it does */
+        unsigned open;      /* handles not closed yet */
 } agx_http;
 
 /* Accepts a connection from `listener` (TCP or Unix socket). 0 or a negative errno: none was accepted. */

@@ -17,7 +17,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { LAST_WORDS_MS = 200 };
+enum { LAST_WORDS_MS = 200, ODD_FRAMES_TOLD = 20 };
 
 void agx_server_note(agx_server *s, const char *format, ...)
 {
@@ -105,7 +105,7 @@ static void on_worker_frame(void *user, uint64_t number, const agx_frame *frame)
 
         if (call)
                 agx_server_deliver(s, call);
-        else
+        else if (odd && s->odd_told++ < ODD_FRAMES_TOLD)
                 agx_server_note(s, "the worker sent %s; it was skipped", odd);
 }
 

@@ -34,6 +34,7 @@ struct agx_server {
         bool has_lifeline;
         bool supervisor_stopped;
         uint64_t evicted_told;
+        uint64_t odd_told; /* frames of workers that fitted nothing */
 };
 
 /* Runs a server to its end. 0, or a negative error after writing `failed <reason>` where the host reads it. */

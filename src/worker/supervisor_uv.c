@@ -101,6 +101,8 @@ static void on_died(agx_worker *w)
         bool at_boot = s->brain.at_boot, stopping = s->brain.state == AGX_SUPERVISOR_STOPPING;
         agx_fault fault;
 
+        if (stopping && !w->death.fault)
+                w->death.fault = "the server was shutting down";
         describe(&text, "the worker died: ", w);
         fault = fault_of(AGX_FAULT_WORKER_DIED, &text, w);
         if (at_boot)

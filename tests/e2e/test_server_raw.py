@@ -1183,6 +1183,57 @@ def test_orphans_are_reaped_as_subreaper(server: Server) -> None:
 # ---- under trouble
 
 
+def refuse_new_system_calls() -> None:
+    """What an old kernel or a strict container does: no clone3, no pidfd_open, no close_range."""
+    import ctypes
+
+    class Program(ctypes.Structure):
+        _fields_ = (("n", ctypes.c_ushort), ("code", ctypes.c_void_p))
+
+    numbers, enosys = (434, 435, 436), 0x00050000 | 38  # the same on every architecture
+    code = [(0x20, 0, 0, 0)]  # load the number
+    for i, number in enumerate(numbers):
+        code.append((0x15, len(numbers) - i, 0, number))
+    code += [(0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, enosys)]
+    raw = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *c) for c in code))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0  # no new privileges
+    program = Program(len(code), ctypes.addressof(raw))
+    assert libc.prctl(22, 2, ctypes.byref(program)) == 0
+
+
+def test_without_pidfd(tmp_path: Path) -> None:
+    with serving(tmp_path, preexec_fn=refuse_new_system_calls) as server:
+        old = server.call("pid").value
+        assert eval(server.call("facts").value)[1] == 5  # descriptors
+        begin = time.monotonic()
+        assert server.call("signal", b"9").error["returncode"] == -9
+        assert server.call("print_exit").error["returncode"] == 7
+        assert time.monotonic() - begin < 2
+        assert server.call("pid").value != old
+        for _ in range(3):
+            assert server.call("short_orphan").value == b"ok"
+        time.sleep(0.6)
+        assert len(server.call("children").value.split()) == 1
+    assert server.process.returncode == 0
+
+
+def test_a_second_result_while_the_first_is_on_its_way(server: Server) -> None:
+    """Pipelined, with the first result read slowly: both arrive, and both can be asked for again."""
+    with contextlib.closing(server.connect(30)) as c:
+        c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        for _ in range(20):
+            ids = [c.start("big", b"3000000", Agentix_Session="two"), c.start("echo", b"small", Agentix_Session="two")]
+            time.sleep(0.02)
+            assert len(c.reply().value) == 3_000_000
+            assert c.reply().value == b"small"
+            c.start("echo", id=ids[0], Agentix_Session="two")
+            c.start("echo", id=ids[1], Agentix_Session="two")
+            assert len(c.reply().value) == 3_000_000
+            assert c.reply().value == b"small"
+            c.call("echo", more={"acks": ids}, Agentix_Session="two")
+
+
 def test_out_of_descriptors(tmp_path: Path) -> None:
     limit = ["sh", "-c", 'ulimit -n 40; exec "$@"', "sh"]
     with serving(tmp_path, prefix=limit) as server:

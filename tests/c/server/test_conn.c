@@ -454,6 +454,20 @@ static void an_idle_connection_is_closed(void **state)
         rig_close(&r);
 }
 
+static void idle_is_counted_from_the_last_byte_sent(void **state)
+{
+        rig r;
+
+        (void)state;
+        rig_open(&r, NULL);
+        agx_conn_drained(&r.conn, 9000); /* nothing was sent yet */
+        assert_int_equal(agx_conn_deadline(&r.conn), 1000 + AGX_HTTP_FIRST_MS);
+        feed_text(&r, "GET /x HTTP/1.1\r\n" HOST "\r\n");
+        agx_conn_drained(&r.conn, 60000);
+        assert_tick(&r, 60000 + AGX_HTTP_IDLE_MS, AGX_CONN_CLOSE, "");
+        rig_close(&r);
+}
+
 static void a_body_must_keep_its_rate(void **state)
 {
         char part[2048];
@@ -691,6 +705,7 @@ int main(void)
                 cmocka_unit_test(a_slow_head_does_not_move_its_deadline),
                 cmocka_unit_test(a_later_head_has_its_own_time),
                 cmocka_unit_test(an_idle_connection_is_closed),
+                cmocka_unit_test(idle_is_counted_from_the_last_byte_sent),
                 cmocka_unit_test(a_body_must_keep_its_rate),
                 cmocka_unit_test(time_spent_unread_is_forgiven),
                 cmocka_unit_test(patience_ends_in_202),
