@@ -77,13 +77,12 @@ static void do_open(run *r, agx_client_conn *conn)
 
 static void do_write(run *r, agx_client_conn *conn)
 {
-        agx_httpconn *http = agx_client_conn_http(conn);
         agx_view segments[2];
         size_t n;
 
-        while (!r->stalled && (n = agx_httpconn_pending(http, segments))) {
+        while (!r->stalled && (n = agx_client_conn_pending(conn, segments))) {
                 check_secret(r, segments[0]);
-                agx_httpconn_sent(http, segments[0].n);
+                agx_client_conn_sent(conn, segments[0].n);
         }
 }
 
@@ -120,7 +119,7 @@ static void feed(run *r, size_t at, agx_view bytes)
         while (bytes.n && r->conns[at]) {
                 agx_client_conn *conn = r->conns[at];
                 size_t n = r->cut && r->cut < bytes.n ? r->cut : bytes.n;
-                agx_view place = agx_httpconn_place(agx_client_conn_http(conn));
+                agx_view place = agx_client_conn_place(conn);
 
                 if (place.n) {
                         n = n < place.n ? n : place.n;

@@ -213,7 +213,7 @@ static void connected(client_core *core, client_link *link)
 /* One read into the place the brain prefers. How much came: > 0; 0: nothing for now, or the end, which is reported. */
 static ssize_t read_once(client_core *core, client_link *link, bool *full)
 {
-        agx_view place = agx_httpconn_place(agx_client_conn_http(link->conn));
+        agx_view place = agx_client_conn_place(link->conn);
         void *p = place.n ? (void *)(uintptr_t)place.p : core->scratch;
         size_t size = place.n ? place.n : sizeof(core->scratch);
         ssize_t n;
@@ -278,11 +278,10 @@ static void write_failed(client_core *core, client_link *link, int error)
 
 static void write_descriptor(client_core *core, client_link *link)
 {
-        agx_httpconn *http = agx_client_conn_http(link->conn);
         agx_view segments[2];
         size_t n, total = 0;
 
-        while ((n = agx_httpconn_pending(http, segments)) && total < WRITE_PER_TURN) {
+        while ((n = agx_client_conn_pending(link->conn, segments)) && total < WRITE_PER_TURN) {
                 ssize_t sent = send_some(link, segments, n);
 
                 if (sent < 0 && errno == EAGAIN)
@@ -291,7 +290,7 @@ static void write_descriptor(client_core *core, client_link *link)
                         write_failed(core, link, errno);
                         return;
                 }
-                agx_httpconn_sent(http, (size_t)sent);
+                agx_client_conn_sent(link->conn, (size_t)sent);
                 total += (size_t)sent;
         }
         watch_writes(core, link, n > 0);
@@ -299,14 +298,13 @@ static void write_descriptor(client_core *core, client_link *link)
 
 static void write_transport(client_core *core, client_link *link)
 {
-        agx_httpconn *http = agx_client_conn_http(link->conn);
         agx_view segments[2];
 
-        while (!link->paused && agx_httpconn_pending(http, segments)) {
+        while (!link->paused && agx_client_conn_pending(link->conn, segments)) {
                 agx_view slice = agx_view_first(segments[0], TRANSPORT_SLICE);
                 PyObject *data = PyBytes_FromStringAndSize(slice.p, (Py_ssize_t)slice.n), *r = NULL;
 
-                agx_httpconn_sent(http, slice.n);
+                agx_client_conn_sent(link->conn, slice.n);
                 if (data)
                         r = PyObject_CallMethodObjArgs(link->transport, core->s_write, data, NULL);
                 Py_XDECREF(data);

@@ -8,13 +8,14 @@
 
 #include <stdio.h>
 
-int agx_calls_new(agx_client *c, call_kind kind, void *user, agx_client_call **callp)
+int agx_calls_new(agx_client *c, call_kind kind, bool by_link, void *user, agx_client_call **callp)
 {
         agx_client_call *call = calloc(1, sizeof(*call));
 
         if (!call)
                 return agx_trace(-ENOMEM);
         call->kind = kind;
+        call->by_link = by_link;
         call->user = user;
         call->allowed_ms = UINT64_MAX;
         call->deadline_ms = UINT64_MAX;
@@ -27,7 +28,7 @@ int agx_calls_new(agx_client *c, call_kind kind, void *user, agx_client_call **c
 }
 
 /* Puts `call` into `list` before the first that comes after it, looking from the end. */
-static void insert_by_counter(agx_list *list, agx_client_call *call)
+void agx_calls_insert(agx_list *list, agx_client_call *call)
 {
         agx_list *at = list->prev;
 
@@ -39,11 +40,11 @@ static void insert_by_counter(agx_list *list, agx_client_call *call)
 void agx_calls_queue(agx_client *c, agx_client_call *call)
 {
         call->state = CALL_WAITING;
-        ++c->n_waiting;
+        *(call->by_link ? &c->n_linked : &c->n_waiting) += 1;
         if (call->counter)
-                insert_by_counter(&c->resend, call);
+                agx_calls_insert(call->by_link ? &c->link_resend : &c->resend, call);
         else
-                agx_list_push_back(&c->queue, &call->link);
+                agx_list_push_back(call->by_link ? &c->link_queue : &c->queue, &call->link);
 }
 
 void agx_calls_pause(agx_client *c, agx_client_call *call, uint64_t until_ms)
@@ -60,7 +61,9 @@ void agx_calls_pause(agx_client *c, agx_client_call *call, uint64_t until_ms)
 
 void agx_calls_unlink(agx_client *c, agx_client_call *call)
 {
-        if (call->state == CALL_WAITING)
+        if (call->state == CALL_LINKED || (call->state == CALL_WAITING && call->by_link))
+                --c->n_linked;
+        else if (call->state == CALL_WAITING)
                 --c->n_waiting;
         else if (call->state == CALL_PAUSED)
                 --c->n_paused;
@@ -86,6 +89,8 @@ void agx_calls_start_clocks(agx_client *c, uint64_t now_ms)
 {
         agx_list_foreach_safe(node, &c->queue)
                 agx_calls_start_clock(c, agx_container_of(node, agx_client_call, link), now_ms);
+        agx_list_foreach_safe(node, &c->link_queue)
+                agx_calls_start_clock(c, agx_container_of(node, agx_client_call, link), now_ms);
 }
 
 void agx_calls_number(agx_client *c, agx_client_call *call)
@@ -93,20 +98,41 @@ void agx_calls_number(agx_client *c, agx_client_call *call)
         if (call->counter)
                 return;
         call->counter = ++c->counter;
+        c->numbered[call->counter % AGX_LEDGER_WINDOW] = call;
         agx_list_push_back(&c->unanswered, &call->unanswered);
+}
+
+agx_client_call *agx_calls_find(const agx_client *c, uint64_t counter)
+{
+        agx_client_call *call = c->numbered[counter % AGX_LEDGER_WINDOW];
+
+        return counter && call && call->counter == counter ? call : NULL;
+}
+
+static void forget_number(agx_client *c, agx_client_call *call)
+{
+        agx_list_unlink(&call->unanswered);
+        if (agx_calls_find(c, call->counter) == call)
+                c->numbered[call->counter % AGX_LEDGER_WINDOW] = NULL;
+}
+
+void agx_calls_forget(agx_client *c, agx_client_call *call)
+{
+        forget_number(c, call);
+        agx_list_unlink(&call->deadline);
 }
 
 void agx_calls_unnumber(agx_client *c, agx_client_call *call)
 {
         if (!call->counter || call->losses || call->polls || call->reasks || call->counter != c->counter)
                 return;
-        agx_list_unlink(&call->unanswered);
+        forget_number(c, call);
         call->counter = 0;
+        call->generation = 0;
         --c->counter;
 }
 
-/* Whether a new number would run too far ahead of the oldest unanswered one. */
-static bool held(const agx_client *c)
+bool agx_calls_held(const agx_client *c)
 {
         agx_list *first = agx_list_first(&c->unanswered);
 
@@ -119,7 +145,7 @@ agx_client_call *agx_calls_ready(const agx_client *c)
         agx_list *node = agx_list_first(&c->resend);
 
         if (!node && (node = agx_list_first(&c->queue)) &&
-            agx_container_of(node, agx_client_call, link)->kind == CALL_RUN && held(c))
+            agx_container_of(node, agx_client_call, link)->kind == CALL_RUN && agx_calls_held(c))
                 node = NULL;
         return node ? agx_container_of(node, agx_client_call, link) : NULL;
 }
@@ -127,8 +153,8 @@ agx_client_call *agx_calls_ready(const agx_client *c)
 void agx_calls_finish(agx_client *c, agx_client_call *call, agx_client_outcome outcome)
 {
         agx_calls_unlink(c, call);
-        agx_list_unlink(&call->unanswered);
-        agx_list_unlink(&call->deadline);
+        agx_calls_forget(c, call);
+        call->sending = false;
         call->result.outcome = outcome;
         call->state = CALL_DONE;
         agx_list_push_back(&c->done, &call->link);
@@ -151,6 +177,13 @@ void agx_calls_fault(agx_client *c, agx_client_call *call, agx_fault_type type, 
                 .reason = reason ? agx_view_str(reason) : AGX_VIEW_NULL,
         };
         agx_calls_finish(c, call, AGX_CLIENT_FAULT);
+}
+
+void agx_calls_instance_changed(agx_client *c, agx_client_call *call)
+{
+        agx_calls_fault(c, call, AGX_FAULT_RESULT_UNAVAILABLE,
+                        "the runtime was restarted while the call was in flight; whether it has run is unknown",
+                        "instance_changed");
 }
 
 void agx_calls_fail_waiting(agx_client *c, const char *why)
@@ -184,6 +217,8 @@ void agx_calls_lost(agx_client *c, agx_client_call *call, const char *why, uint6
         if (!c->config.reconnect || (c->config.attempts && call->losses > c->config.attempts)) {
                 call->state = CALL_TAKEN;
                 agx_calls_unreachable(c, call, why);
+        } else if (agx_road_is_open(c)) {
+                agx_road_await(c, call);
         } else if (call->losses == 1) {
                 agx_calls_queue(c, call);
         } else {
@@ -198,4 +233,11 @@ void agx_calls_ack(agx_client *c, uint64_t counter)
                 --c->n_acks;
         }
         c->acks[(c->ack_first + c->n_acks++) % AGX_CLIENT_ACKS_KEPT] = counter;
+}
+
+agx_view agx_calls_id(const agx_client *c, uint64_t counter, char id[AGX_CLIENT_ID_MAX + 1])
+{
+        int n = snprintf(id, AGX_CLIENT_ID_MAX + 1, "%s-%llu", c->name, (unsigned long long)counter);
+
+        return agx_view_of(id, (size_t)n);
 }

@@ -40,15 +40,19 @@ static agx_list *list_of(agx_client *c, conn_state state)
                 return &c->busy;
         case CONN_DRAINING:
                 return &c->draining;
+        case CONN_LINK:
+                return &c->linking;
         case CONN_CLOSING:
                 break;
         }
         return &c->closing;
 }
 
-/* Where connections in this state are counted, or NULL. */
-static size_t *counter_of(agx_client *c, conn_state state)
+/* Where connections in this state are counted, or NULL. The link never is: the pool grows without regard to it. */
+static size_t *counter_of(agx_client *c, const agx_client_conn *conn, conn_state state)
 {
+        if (conn->is_link)
+                return NULL;
         switch (state) {
         case CONN_TO_OPEN:
         case CONN_OPENING:
@@ -59,6 +63,7 @@ static size_t *counter_of(agx_client *c, conn_state state)
         case CONN_DRAINING:
                 return &c->n_draining;
         case CONN_BUSY:
+        case CONN_LINK:
         case CONN_CLOSING:
                 break;
         }
@@ -74,9 +79,9 @@ void agx_pool_move(agx_client *c, agx_client_conn *conn, conn_state state, uint6
                 conn->state = state;
                 return;
         }
-        if ((n = counter_of(c, conn->state)))
+        if ((n = counter_of(c, conn, conn->state)))
                 --*n;
-        if ((n = counter_of(c, state)))
+        if ((n = counter_of(c, conn, state)))
                 ++*n;
         agx_list_unlink(&conn->link);
         agx_list_push_back(list_of(c, state), &conn->link);
@@ -93,14 +98,22 @@ void agx_pool_close(agx_client *c, agx_client_conn *conn)
         agx_buf_clear(&conn->http.out);
         agx_list_unlink(&conn->write);
         agx_pool_move(c, conn, CONN_CLOSING, 0);
-        --c->n_conns;
+        if (!conn->is_link) {
+                --c->n_conns;
+                return;
+        }
+        c->link = NULL;
+        if (conn->sio)
+                agx_siolink_free(conn->sio);
+        conn->sio = NULL;
 }
 
 /* ---- failing ---- */
 
 static bool has_proven(const agx_client *c)
 {
-        return !agx_list_empty(&c->idle) || !agx_list_empty(&c->busy) || !agx_list_empty(&c->draining);
+        return !agx_list_empty(&c->idle) || !agx_list_empty(&c->busy) || !agx_list_empty(&c->draining) ||
+               agx_road_is_joined(c);
 }
 
 /* A connection did not come about. While others exist or are under way, it is only not one more. */
@@ -127,13 +140,19 @@ void agx_pool_broken(agx_client *c, agx_client_conn *conn, const char *why, uint
 {
         agx_client_call *call = conn->call;
         conn_state state = conn->state;
+        uint64_t joined_ms = conn->sio && agx_siolink_joined(conn->sio) ? conn->since_ms : 0;
         char text[AGX_CLIENT_WHY_MAX];
 
+        snprintf(text, sizeof(text), "%s", why); /* it may be the link's */
         agx_pool_close(c, conn);
-        if (call) {
+        if (conn->is_link) {
+                agx_road_lost(c, joined_ms, text, now_ms);
+        } else if (call) {
                 call->conn = NULL;
                 snprintf(text, sizeof(text), "the connection was lost: %.100s", why);
                 agx_calls_lost(c, call, text, now_ms);
+        } else if (state == CONN_DRAINING && conn->cancelled) {
+                agx_road_cancel(c, conn->drained, conn->generation);
         } else if (state == CONN_TO_OPEN || state == CONN_OPENING || state == CONN_PROVING) {
                 open_failure(c, why, now_ms);
         }
@@ -167,6 +186,7 @@ static void learn(agx_client *c, agx_client_conn *conn, const agx_health *health
                 memcpy(c->instance, health->instance.p, health->instance.n);
                 c->instance[health->instance.n] = '\0';
                 ++c->generation;
+                c->link_absent = false;
                 close_other_instances(c);
         }
         conn->generation = c->generation;
@@ -182,8 +202,12 @@ static bool proof_holds(const agx_client *c, const agx_client_conn *conn, const 
 /* Somebody else answers at this address: what waits must not be sent to it, and asking again makes it no better. */
 static void refuse(agx_client *c, agx_client_conn *conn)
 {
+        static const char why[] = "the server did not prove that it knows the token; the token was not sent to it";
+
         agx_pool_close(c, conn);
-        agx_calls_fail_waiting(c, "the server did not prove that it knows the token; the token was not sent to it");
+        agx_calls_fail_waiting(c, why);
+        if (!c->link)
+                agx_road_fail(c, why);
 }
 
 void agx_pool_proved(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
@@ -214,7 +238,10 @@ void agx_pool_proved(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
         c->reopen_ms = 0;
         c->connected = true;
         agx_calls_start_clocks(c, now_ms);
-        agx_pool_release(c, conn, now_ms);
+        if (conn->is_link)
+                agx_road_begin(c, conn, now_ms);
+        else
+                agx_pool_release(c, conn, now_ms);
 }
 
 /* ---- using ---- */
@@ -266,6 +293,8 @@ static void sent(agx_client *c, agx_client_conn *conn, agx_client_call *call, ui
         call->conn = conn;
         conn->call = call;
         conn->drained = call->counter;
+        conn->cancelled = false;
+        call->told = agx_road_is_joined(c) ? c->link_serial : 0;
         agx_pool_move(c, conn, CONN_BUSY, now_ms);
         agx_list_push_back(&c->writes, &conn->write);
 }
@@ -292,9 +321,7 @@ static void assign(agx_client *c, agx_client_conn *conn, agx_client_call *call, 
         if (call->kind == CALL_HEALTH) {
                 r = agx_request_health(c, conn);
         } else if (call->generation && call->generation != conn->generation) {
-                agx_calls_fault(c, call, AGX_FAULT_RESULT_UNAVAILABLE,
-                                "the runtime was restarted while the call was in flight; whether it has run is unknown",
-                                "instance_changed");
+                agx_calls_instance_changed(c, call);
                 return;
         } else {
                 agx_calls_number(c, call);
@@ -337,7 +364,7 @@ static size_t wanted(agx_client *c, uint64_t now_ms)
         return n;
 }
 
-static int open_one(agx_client *c, uint64_t now_ms)
+int agx_pool_open(agx_client *c, bool is_link, uint64_t now_ms)
 {
         agx_client_conn *conn = calloc(1, sizeof(*conn));
 
@@ -350,6 +377,11 @@ static int open_one(agx_client *c, uint64_t now_ms)
         conn->state = CONN_TO_OPEN;
         conn->since_ms = now_ms;
         agx_list_push_back(&c->to_open, &conn->link);
+        conn->is_link = is_link;
+        if (is_link) {
+                c->link = conn;
+                return 0;
+        }
         ++c->n_opening;
         ++c->n_conns;
         return 0;
@@ -358,7 +390,7 @@ static int open_one(agx_client *c, uint64_t now_ms)
 static void grow(agx_client *c, uint64_t now_ms)
 {
         for (size_t n = wanted(c, now_ms); n; --n) {
-                if (open_one(c, now_ms)) {
+                if (agx_pool_open(c, false, now_ms)) {
                         open_failure(c, "out of memory", now_ms);
                         return;
                 }
@@ -375,6 +407,7 @@ void agx_pool_pump(agx_client *c, uint64_t now_ms)
         while (c->n_idle > AGX_CLIENT_IDLE_MAX)
                 agx_pool_close(c, first_of(&c->idle));
         grow(c, now_ms);
+        agx_road_pump(c, now_ms);
 }
 
 /* ---- time ---- */

@@ -96,7 +96,24 @@ static void on_accepted(agx_client *c, agx_client_conn *conn, agx_client_call *c
         }
         agx_calls_unlink(c, call);
         call->accepted = true;
-        agx_calls_pause(c, call, now_ms + poll_pause(call));
+        if (agx_road_is_open(c))
+                agx_road_await(c, call);
+        else
+                agx_calls_pause(c, call, now_ms + poll_pause(call));
+}
+
+/* The token is no better on the other road; anything else may be a matter of this one. */
+static void on_refusal(agx_client *c, agx_client_conn *conn, agx_client_call *call, const char *why)
+{
+        unsigned status = conn->http.status;
+
+        if (status == 401 || status == 403 || !agx_road_is_open(c)) {
+                agx_calls_unreachable(c, call, why);
+                return;
+        }
+        agx_calls_unlink(c, call);
+        call->refused = status;
+        agx_road_await(c, call);
 }
 
 static void on_call_reply(agx_client *c, agx_client_conn *conn, agx_client_call *call, uint64_t now_ms)
@@ -115,7 +132,7 @@ static void on_call_reply(agx_client *c, agx_client_conn *conn, agx_client_call 
                 agx_calls_lost(c, call, why, now_ms);
                 break;
         case VERDICT_NO:
-                agx_calls_unreachable(c, call, why);
+                on_refusal(c, conn, call, why);
                 break;
         case VERDICT_LARGE:
                 agx_calls_fault(c, call, AGX_FAULT_FRAME_TOO_LARGE, "the call is larger than the runtime takes", NULL);
@@ -149,6 +166,8 @@ void agx_reply_read(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
         }
         if (conn->state == CONN_DRAINING && conn->drained && conn->http.status == 200)
                 agx_calls_ack(c, conn->drained);
+        if (conn->state == CONN_DRAINING && conn->cancelled && conn->http.status == 202)
+                agx_road_cancel(c, conn->drained, conn->generation); /* the first may have come before the call */
         if (call && call->kind == CALL_RUN)
                 on_call_reply(c, conn, call, now_ms);
         else if (call)

@@ -10,8 +10,6 @@
 
 #include <stdio.h>
 
-enum { ID_MAX = 2 * AGX_CLIENT_SESSION_BYTES + 1 + 20 };
-
 static int put_target(agx_buf *out, agx_view method, agx_view prefix, agx_view path)
 {
         _cleanup_(agx_buf_deinitp) agx_buf target = AGX_BUF_NULL(AGX_HTTP_HEAD_MAX);
@@ -32,14 +30,14 @@ static uint64_t wait_ms(uint64_t timeout_ms)
         return wait < AGX_HTTP_WAIT_MAX_S * 1000ull ? wait : AGX_HTTP_WAIT_MAX_S * 1000ull;
 }
 
-static int put_prefer(agx_buf *out, uint64_t timeout_ms)
+static int put_prefer(agx_buf *out, uint64_t milliseconds)
 {
         _cleanup_(agx_buf_deinitp) agx_buf value = AGX_BUF_NULL(128);
         int r;
 
         r = agx_buf_append_view(&value, AGX_VIEW("respond-async, "));
         if (!r)
-                r = agx_prefer_put_wait(&value, wait_ms(timeout_ms));
+                r = agx_prefer_put_wait(&value, milliseconds);
         return r ? r : agx_http1_put_field(out, AGX_VIEW("Prefer"), agx_buf_view(&value));
 }
 
@@ -68,7 +66,7 @@ static int put_health_head(agx_buf *out, const agx_client_config *config)
         return r ? r : agx_buf_append_view(out, config->headers);
 }
 
-static int put_call_head(agx_buf *out, const agx_client_config *config, agx_view session)
+static int put_call_head(agx_buf *out, const agx_client_config *config, agx_view session, uint64_t wait)
 {
         int r;
 
@@ -80,48 +78,58 @@ static int put_call_head(agx_buf *out, const agx_client_config *config, agx_view
         if (!r)
                 r = agx_http1_put_field(out, AGX_VIEW("Agentix-Session"), session);
         if (!r)
-                r = put_prefer(out, config->timeout_ms);
+                r = put_prefer(out, wait);
         if (!r)
                 r = agx_http1_put_field(out, AGX_VIEW("Content-Type"), AGX_VIEW("application/msgpack"));
         return r ? r : agx_buf_append_view(out, config->headers);
 }
 
+static int put_link_head(agx_buf *out, const agx_client_config *config)
+{
+        int r;
+
+        r = put_target(out, AGX_VIEW("GET"), config->prefix, AGX_VIEW("/socket.io/?EIO=4&transport=websocket"));
+        if (!r)
+                r = agx_http1_put_field(out, AGX_VIEW("Host"), config->host);
+        if (!r && config->token.p)
+                r = put_token(out, config->token);
+        return r ? r : agx_buf_append_view(out, config->headers);
+}
+
 int agx_request_heads(agx_client *c, const agx_client_config *config)
 {
+        uint64_t wait = wait_ms(config->timeout_ms), sync = config->http_sync_ms < wait ? config->http_sync_ms : wait;
         int r;
 
         r = put_health_head(&c->health_head, config);
         if (!r)
-                r = put_call_head(&c->call_head, config, agx_client_session_name(c));
+                r = put_call_head(&c->call_head, config, agx_client_session_name(c), sync);
+        if (!r)
+                r = put_call_head(&c->long_head, config, agx_client_session_name(c), wait);
+        if (!r)
+                r = put_link_head(&c->link_head, config);
         return r > 0 ? -EINVAL : r; /* no room: texts that long are not meant */
-}
-
-static agx_view put_id(const agx_client *c, uint64_t counter, char id[ID_MAX + 1])
-{
-        int n = snprintf(id, ID_MAX + 1, "%s-%llu", c->name, (unsigned long long)counter);
-
-        return agx_view_of(id, (size_t)n);
 }
 
 static void put_acks(agx_client *c, agx_mp_writer *w, size_t n)
 {
-        char id[ID_MAX + 1];
+        char id[AGX_CLIENT_ID_MAX + 1];
 
         agx_mp_put_str(w, AGX_VIEW("acks"));
         agx_mp_put_array(w, n);
         for (size_t i = 0; i < n; ++i)
-                agx_mp_put_str(w, put_id(c, c->acks[(c->ack_first + i) % AGX_CLIENT_ACKS_KEPT], id));
+                agx_mp_put_str(w, agx_calls_id(c, c->acks[(c->ack_first + i) % AGX_CLIENT_ACKS_KEPT], id));
 }
 
 /* The body but for arguments that are sent from where they lie; these come last. */
 static int put_body(agx_client *c, const agx_client_call *call, agx_view arguments, size_t n_acks, bool apart)
 {
         agx_mp_writer w = agx_mp_writer_on(&c->scratch);
-        char id[ID_MAX + 1];
+        char id[AGX_CLIENT_ID_MAX + 1];
 
         agx_mp_put_map(&w, 3u + (call->context.p != NULL) + (n_acks > 0));
         agx_mp_put_str(&w, AGX_VIEW("call_id"));
-        agx_mp_put_str(&w, put_id(c, call->counter, id));
+        agx_mp_put_str(&w, agx_calls_id(c, call->counter, id));
         agx_mp_put_str(&w, AGX_VIEW("callable"));
         agx_mp_put_str(&w, call->callable);
         if (n_acks)
@@ -142,7 +150,7 @@ static int put_request(agx_client *c, agx_httpconn *http, size_t length)
 {
         int r;
 
-        r = agx_buf_append_view(&http->out, agx_buf_view(&c->call_head));
+        r = agx_buf_append_view(&http->out, agx_buf_view(agx_road_is_open(c) ? &c->call_head : &c->long_head));
         if (!r)
                 r = agx_http1_put_length(&http->out, length);
         if (!r)

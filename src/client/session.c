@@ -12,9 +12,10 @@
 
 static void init_lists(agx_client *c)
 {
-        agx_list *const lists[] = {&c->resend,   &c->queue,   &c->paused,  &c->unanswered, &c->deadlines,
-                                   &c->done,     &c->to_open, &c->opening, &c->idle,       &c->busy,
-                                   &c->draining, &c->closing, &c->writes};
+        agx_list *const lists[] = {&c->resend,     &c->queue,   &c->paused,  &c->unanswered, &c->deadlines,
+                                   &c->done,       &c->to_open, &c->opening, &c->idle,       &c->busy,
+                                   &c->draining,   &c->closing, &c->writes,  &c->linking,    &c->link_resend,
+                                   &c->link_queue, &c->unasked, &c->asked};
 
         for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); ++i)
                 agx_list_init(lists[i]);
@@ -26,10 +27,13 @@ static void init_scalars(agx_client *c, const agx_client_config *config)
         c->config.host = c->config.prefix = c->config.headers = c->config.token = AGX_VIEW_NULL;
         for (size_t i = 0; i < AGX_CLIENT_SESSION_BYTES; ++i)
                 snprintf(c->name + 2 * i, 3, "%02x", config->session[i]);
-        for (size_t i = 0; i < sizeof(config->seed); ++i)
-                c->random = c->random << 8 | config->seed[i];
+        memcpy(c->secret, config->seed, sizeof(c->secret));
+        c->random = agx_siphash(c->secret, AGX_VIEW("jitter"));
         c->random |= 1; /* xorshift stays at zero */
         agx_buf_init(&c->call_head, AGX_HTTP_HEAD_MAX);
+        agx_buf_init(&c->long_head, AGX_HTTP_HEAD_MAX);
+        agx_buf_init(&c->link_head, AGX_HTTP_HEAD_MAX);
+        agx_buf_init(&c->cancels, AGX_CLIENT_CANCELS_KEPT * sizeof(agx_client_cancel));
         agx_buf_init(&c->health_head, AGX_HTTP_HEAD_MAX);
         agx_buf_init(&c->token, AGX_HTTP_HEAD_MAX);
         agx_buf_init(&c->scratch, AGX_CLIENT_OUT_MAX);
@@ -67,6 +71,8 @@ static void free_conn(agx_client_conn *conn)
         if (conn->call)
                 free_call(conn->call);
         agx_httpconn_deinit(&conn->http);
+        if (conn->sio)
+                agx_siolink_free(conn->sio);
         free(conn);
 }
 
@@ -79,8 +85,10 @@ static void wipe(agx_buf *b)
 
 void agx_client_free(agx_client *c)
 {
-        agx_list *const calls[] = {&c->resend, &c->queue, &c->paused, &c->done};
-        agx_list *const conns[] = {&c->to_open, &c->opening, &c->idle, &c->busy, &c->draining, &c->closing};
+        agx_list *const calls[] = {&c->resend,      &c->queue,      &c->paused,  &c->done,
+                                   &c->link_resend, &c->link_queue, &c->unasked, &c->asked};
+        agx_list *const conns[] = {&c->to_open,  &c->opening, &c->idle,   &c->busy,
+                                   &c->draining, &c->linking, &c->closing};
 
         for (size_t i = 0; i < sizeof(conns) / sizeof(conns[0]); ++i)
                 agx_list_foreach_safe(node, conns[i]) free_conn(agx_container_of(node, agx_client_conn, link));
@@ -88,6 +96,9 @@ void agx_client_free(agx_client *c)
                 agx_list_foreach_safe(node, calls[i]) free_call(agx_container_of(node, agx_client_call, link));
         wipe(&c->token);
         wipe(&c->call_head);
+        wipe(&c->long_head);
+        wipe(&c->link_head);
+        agx_buf_deinit(&c->cancels);
         agx_buf_deinit(&c->health_head);
         agx_buf_deinit(&c->scratch);
         free(c);
@@ -101,7 +112,7 @@ int agx_client_start(agx_client *c, agx_view callable, agx_view arguments, agx_v
         agx_client_call *call;
         int r;
 
-        r = agx_calls_new(c, CALL_RUN, user, &call);
+        r = agx_calls_new(c, CALL_RUN, c->config.http_sync_ms == UINT64_MAX && agx_road_is_open(c), user, &call);
         if (r)
                 return r;
         call->callable = callable;
@@ -119,7 +130,7 @@ static int ask(agx_client *c, call_kind kind, void *user, uint64_t now_ms, agx_c
 {
         int r;
 
-        r = agx_calls_new(c, kind, user, callp);
+        r = agx_calls_new(c, kind, false, user, callp);
         if (!r)
                 agx_pool_pump(c, now_ms);
         return r;
@@ -168,13 +179,15 @@ void agx_client_call_take_body(agx_client_call *call, agx_buf *body)
 void agx_client_call_free(agx_client *c, agx_client_call *call, uint64_t now_ms)
 {
         agx_client_conn *conn = call->conn;
+        bool drop = agx_road_abandon(c, call);
 
         agx_calls_unlink(c, call);
-        agx_list_unlink(&call->unanswered);
-        agx_list_unlink(&call->deadline);
+        agx_calls_forget(c, call);
         free_call(call);
         if (conn)
                 agx_pool_abandon(c, conn, now_ms);
+        if (drop)
+                agx_road_drop(c, now_ms);
         agx_pool_pump(c, now_ms);
 }
 
@@ -201,8 +214,10 @@ agx_client_wish agx_client_next_wish(agx_client *c)
 uint64_t agx_client_timer(const agx_client *c)
 {
         agx_list *paused = agx_list_first(&c->paused), *deadline = agx_list_first(&c->deadlines);
-        uint64_t when = agx_pool_timer(c), t;
+        uint64_t when = agx_pool_timer(c), t = agx_road_timer(c);
 
+        if (t < when)
+                when = t;
         if (paused && (t = agx_container_of(paused, agx_client_call, link)->pause_ms) < when)
                 when = t;
         if (deadline && (t = agx_container_of(deadline, agx_client_call, deadline)->deadline_ms) < when)
@@ -237,6 +252,11 @@ void agx_client_input(agx_client *c, agx_client_conn *conn, agx_view bytes, uint
 
         if (conn->state == CONN_CLOSING)
                 return;
+        if (conn->state == CONN_LINK) {
+                agx_road_input(c, conn, bytes, now_ms);
+                agx_pool_pump(c, now_ms);
+                return;
+        }
         r = agx_httpconn_input(&conn->http, bytes);
         if (r < 0)
                 agx_pool_no_memory(c, conn, now_ms);
@@ -255,7 +275,9 @@ void agx_client_ended(agx_client *c, agx_client_conn *conn, const char *why, uin
 {
         if (conn->state == CONN_CLOSING)
                 return;
-        if (!why && agx_httpconn_eof(&conn->http) == AGX_HTTPCONN_E_REPLY)
+        if (conn->state == CONN_LINK)
+                agx_pool_broken(c, conn, why ? why : "it closed the connection", now_ms);
+        else if (!why && agx_httpconn_eof(&conn->http) == AGX_HTTPCONN_E_REPLY)
                 agx_reply_read(c, conn, now_ms);
         else
                 agx_pool_broken(c, conn, why ? why : conn->http.why, now_ms);
@@ -269,12 +291,16 @@ static void end_overdue(agx_client *c, uint64_t now_ms)
         while ((node = agx_list_first(&c->deadlines))) {
                 agx_client_call *call = agx_container_of(node, agx_client_call, deadline);
                 agx_client_conn *conn = call->conn;
+                bool drop;
 
                 if (call->deadline_ms > now_ms)
                         break;
+                drop = agx_road_abandon(c, call);
                 agx_calls_finish(c, call, AGX_CLIENT_DEADLINE);
                 if (conn)
                         agx_pool_abandon(c, conn, now_ms);
+                if (drop)
+                        agx_road_drop(c, now_ms);
         }
 }
 
@@ -297,12 +323,13 @@ void agx_client_tick(agx_client *c, uint64_t now_ms)
         end_overdue(c, now_ms);
         end_pauses(c, now_ms);
         agx_pool_tick(c, now_ms);
+        agx_road_tick(c, now_ms);
         agx_pool_pump(c, now_ms);
 }
 
 void agx_client_shutdown(agx_client *c, const char *why, uint64_t now_ms)
 {
-        agx_list *const conns[] = {&c->to_open, &c->opening, &c->idle, &c->busy, &c->draining};
+        agx_list *const conns[] = {&c->to_open, &c->opening, &c->idle, &c->busy, &c->draining, &c->linking};
 
         (void)now_ms;
         for (size_t i = 0; i < sizeof(conns) / sizeof(conns[0]); ++i) {
@@ -316,6 +343,7 @@ void agx_client_shutdown(agx_client *c, const char *why, uint64_t now_ms)
                 }
         }
         agx_calls_fail_waiting(c, why);
+        agx_road_fail(c, why);
         c->connected = false;
         c->failures = 0;
         c->reopen_ms = 0;
@@ -323,9 +351,27 @@ void agx_client_shutdown(agx_client *c, const char *why, uint64_t now_ms)
 
 /* ---- connections ---- */
 
-agx_httpconn *agx_client_conn_http(agx_client_conn *conn)
+size_t agx_client_conn_pending(const agx_client_conn *conn, agx_view segments[2])
 {
-        return &conn->http;
+        if (conn->state != CONN_LINK)
+                return agx_httpconn_pending(&conn->http, segments);
+        segments[0] = agx_siolink_pending(conn->sio);
+        return segments[0].n > 0;
+}
+
+void agx_client_conn_sent(agx_client_conn *conn, size_t n)
+{
+        if (conn->state != CONN_LINK) {
+                agx_httpconn_sent(&conn->http, n);
+                return;
+        }
+        agx_siolink_sent(conn->sio, n);
+        agx_road_flush(conn);
+}
+
+agx_view agx_client_conn_place(agx_client_conn *conn)
+{
+        return conn->state == CONN_LINK ? AGX_VIEW_NULL : agx_httpconn_place(&conn->http);
 }
 
 void agx_client_conn_set_user(agx_client_conn *conn, void *user)
@@ -340,7 +386,8 @@ void *agx_client_conn_user(const agx_client_conn *conn)
 
 bool agx_client_conn_busy(const agx_client_conn *conn)
 {
-        return conn->state == CONN_BUSY || conn->state == CONN_PROVING || conn->state == CONN_DRAINING;
+        return conn->state == CONN_BUSY || conn->state == CONN_PROVING || conn->state == CONN_DRAINING ||
+               conn->state == CONN_LINK;
 }
 
 void agx_client_conn_free(agx_client *c, agx_client_conn *conn)
@@ -351,7 +398,12 @@ void agx_client_conn_free(agx_client *c, agx_client_conn *conn)
 
 agx_client_counts agx_client_count(const agx_client *c)
 {
-        return (agx_client_counts){c->n_waiting, c->n_paused, c->n_conns, c->n_acks};
+        return (agx_client_counts){.waiting = c->n_waiting,
+                                   .pausing = c->n_paused,
+                                   .connections = c->n_conns + (c->link != NULL),
+                                   .acks = c->n_acks,
+                                   .linked = c->n_linked,
+                                   .cancels = c->cancels.len / sizeof(agx_client_cancel)};
 }
 
 agx_view agx_client_session_name(const agx_client *c)

@@ -7,7 +7,7 @@
  * Sans-IO. The shell reports what happened (connections opened, bytes, ends, time) and carries out wishes:
  *
  *     OPEN   open a connection to the runtime; report agx_client_opened() or agx_client_open_failed()
- *     WRITE  agx_client_conn_http(conn) has something pending: write it now, and go on when the socket can take more
+ *     WRITE  agx_client_conn_pending() gives something: write it now, and go on when the socket can take more
  *     CLOSE  the connection is over: close it (if it was ever opened), then agx_client_conn_free()
  *
  * and takes finished calls from agx_client_next_done(). After every verb: wishes, finished calls, agx_client_timer().
@@ -16,12 +16,16 @@
  * Rules kept here (wire.md, sections 1, 3 and 6):
  *  - Every connection first asks GET /health, without the token. With a token, over anything but https, the answer must
  *    prove that the server knows it; else the connection is dropped and the calls that wait end as UNREACHABLE.
- *  - A call that was in flight on a lost connection is asked again under its id, of the same server instance only.
- *  - A 202 is asked again, with growing pauses, until the result comes; the arguments are not sent a second time.
+ *  - There are two roads. A call begins by POST, which waits for `http_sync_ms`; if its result has not come by then, or
+ *    the connection is lost, it is awaited on the link, which is opened for the first call that needs it. Without
+ *    `http_sync_ms` every call goes over the link.
+ *  - Every new link begins with the ids that are awaited. What the server never saw is sent again, in rising order, what
+ *    it dropped fails, and so does what another instance may have begun.
+ *  - A server that offers no Socket.IO is asked again by POST instead: after a loss, and with growing pauses after a 202;
+ *    the arguments are not sent a second time.
+ *  - A call that ends here before it has ended there (abandoned, or its deadline passed) is cancelled over the link.
  *  - Ids are `<session>-<counter>`, numbered as they are first sent; new ones wait while an unanswered one is
  *    AGX_LEDGER_WINDOW - 1 behind. Consumed results are acknowledged in later requests.
- *
- * Only POST /call exists as a road. The next one (Socket.IO) takes calls from the same queue and ends them the same way.
  */
 #include "client/health.h"
 #include "client/httpconn.h"
@@ -42,12 +46,15 @@ typedef struct agx_client_config {
         bool secure;         /* https: the certificate is the proof */
         uint64_t timeout_ms; /* per HTTP request, > 0 */
         bool reconnect;
-        unsigned attempts; /* to reconnect, and per call to ask again; 0: no limit */
+        unsigned attempts; /* to reconnect in a row, and per call to ask again; 0: no limit */
         uint64_t delay_ms; /* before the second attempt; doubles */
         uint64_t delay_max_ms;
         unsigned jitter;                           /* percent by which delays vary, 0..100 */
         uint8_t session[AGX_CLIENT_SESSION_BYTES]; /* random */
-        uint8_t seed[8];                           /* random, for the jitter */
+        uint8_t seed[16];                          /* random and secret: jitter, WebSocket masks */
+        bool link;                                 /* whether the second road may be taken */
+        uint64_t http_sync_ms; /* with `link`: how long a POST waits for a result; UINT64_MAX: no POST */
+        uint64_t grace_ms;     /* how long a cancelled target may take to end */
 } agx_client_config;
 
 /* All texts are copied. 0, -ENOMEM, or -EINVAL for a CR, LF or NUL where it cannot be. */
@@ -95,8 +102,8 @@ const agx_client_result *agx_client_call_result(const agx_client_call *call);
 /* Moves out the buffer that the result's views point into. */
 void agx_client_call_take_body(agx_client_call *call, agx_buf *body);
 /* Frees a call, finished or not. One that is not is abandoned: nobody waits for it here any more. If it was not sent
- * whole, it never will be; else it goes on in the sandbox (this road has no way to cancel it), and its reply is heard
- * out and acknowledged, or its connection closed. */
+ * whole, it never will be; else it is cancelled, if there is a link, and its reply is heard out and acknowledged, or its
+ * connection closed. */
 void agx_client_call_free(agx_client *client, agx_client_call *call, uint64_t now_ms);
 
 /* ---- wishes ---- */
@@ -124,7 +131,7 @@ void agx_client_opened(agx_client *client, agx_client_conn *conn, const uint8_t 
                        uint64_t now_ms);
 /* It could not be opened; a CLOSE wish follows. */
 void agx_client_open_failed(agx_client *client, agx_client_conn *conn, const char *why, uint64_t now_ms);
-/* Bytes came. Room for them: agx_httpconn_place(), or memory of the shell's own. */
+/* Bytes came. Room for them: agx_client_conn_place(), or memory of the shell's own. */
 void agx_client_input(agx_client *client, agx_client_conn *conn, agx_view bytes, uint64_t now_ms);
 /* The connection ended, orderly (`why` NULL) or not; a CLOSE wish follows. */
 void agx_client_ended(agx_client *client, agx_client_conn *conn, const char *why, uint64_t now_ms);
@@ -134,7 +141,11 @@ void agx_client_shutdown(agx_client *client, const char *why, uint64_t now_ms);
 
 /* ---- connections, as the shell sees them ---- */
 
-agx_httpconn *agx_client_conn_http(agx_client_conn *conn);
+/* What is to be written: up to two segments, valid until the next verb; gives how many. */
+size_t agx_client_conn_pending(const agx_client_conn *conn, agx_view segments[2]);
+void agx_client_conn_sent(agx_client_conn *conn, size_t n);
+/* A place for the next bytes of a large body, or 0 bytes: read into memory of your own. */
+agx_view agx_client_conn_place(agx_client_conn *conn);
 void agx_client_conn_set_user(agx_client_conn *conn, void *user);
 void *agx_client_conn_user(const agx_client_conn *conn);
 /* Whether a reply is awaited on it: then a shell that was asleep reads before it lets time pass. */
@@ -143,7 +154,8 @@ bool agx_client_conn_busy(const agx_client_conn *conn);
 void agx_client_conn_free(agx_client *client, agx_client_conn *conn);
 
 typedef struct agx_client_counts {
-        size_t waiting, pausing, connections, acks;
+        size_t waiting, pausing, connections, acks; /* calls; calls; ; results to be acknowledged */
+        size_t linked, cancels;                     /* calls awaited on the link; cancels not sent yet */
 } agx_client_counts;
 agx_client_counts agx_client_count(const agx_client *client);
 /* The session's name: 32 hex digits, as long as the client. */

@@ -6,17 +6,23 @@
  *     session.c  lifecycle, what the shell sees, time
  *     calls.c    the table of calls: queues, endings, pauses
  *     pool.c     connections: opening, proving, idle, growing, closing
- *     request.c  what is sent        reply.c  what came back
+ *     request.c  what is posted      reply.c  what came back
+ *     road.c     the link: when there is one, what is said on it, what is heard
  *
- * A call that is not taken by the shell is in one place: `resend` or `queue` (WAITING), `paused`, its connection (SENT),
- * `done`. A connection is in one list: to_open, opening, idle, busy, draining or closing.
+ * A call that is not taken by the shell is in one place: `resend` or `queue` (WAITING for a POST), `link_resend` or
+ * `link_queue` (WAITING for the link), `paused`, its connection (SENT), `unasked` or `asked` (LINKED), `done`.
+ * A connection is in one list: to_open, opening, idle, busy, draining, linking or closing.
  */
 #include "base/list.h"
+#include "base/map.h"
 #include "client/session.h"
+#include "client/siolink.h"
 #include "proto/limits.h"
 
+enum { AGX_CLIENT_ID_MAX = 2 * AGX_CLIENT_SESSION_BYTES + 1 + 20 };
+
 typedef enum call_kind { CALL_RUN, CALL_HEALTH, CALL_CONNECT } call_kind;
-typedef enum call_state { CALL_WAITING, CALL_PAUSED, CALL_SENT, CALL_DONE, CALL_TAKEN } call_state;
+typedef enum call_state { CALL_WAITING, CALL_PAUSED, CALL_SENT, CALL_LINKED, CALL_DONE, CALL_TAKEN } call_state;
 
 struct agx_client_call {
         agx_list link;       /* of the place it is in */
@@ -31,6 +37,10 @@ struct agx_client_call {
         uint64_t counter;      /* of its id; 0: never sent */
         uint32_t generation;   /* of the instance it was sent to; 0: none */
         bool accepted;         /* that instance has answered 202: it needs no arguments again */
+        bool by_link;          /* WAITING: it waits for the link */
+        bool sending;          /* LINKED: the link borrows its arguments, it is not sent whole */
+        unsigned refused;      /* the status by which its POST was refused */
+        uint32_t told;         /* SENT: the link on which its end would be told, or 0 */
         unsigned losses;       /* connections lost under it */
         unsigned polls;        /* 202s in a row */
         unsigned reasks;       /* never_seen answers */
@@ -49,6 +59,7 @@ typedef enum conn_state {
         CONN_IDLE,
         CONN_BUSY,
         CONN_DRAINING, /* the call was abandoned, the reply is still to come */
+        CONN_LINK,     /* the link, from the request for it on */
         CONN_CLOSING   /* a CLOSE wish; then only agx_client_conn_free() */
 } conn_state;
 
@@ -62,17 +73,24 @@ struct agx_client_conn {
         uint64_t since_ms; /* in this state */
         agx_client_call *call;
         uint64_t drained; /* DRAINING: counter to acknowledge */
+        bool cancelled;   /* DRAINING: and to cancel, if it runs */
+        bool is_link;     /* made to be the link */
+        bool failed;      /* no memory for what is to be written */
+        agx_siolink *sio;
         void *user;
 };
 
 struct agx_client {
         /* what it was told */
         agx_client_config config; /* scalars only; the texts are in the buffers */
-        agx_buf call_head;        /* a POST up to its length */
+        agx_buf call_head;        /* a POST up to its length, for a server with a second road */
+        agx_buf long_head;        /* and for one without */
+        agx_buf link_head;        /* the request for a link, up to its key */
         agx_buf health_head;      /* a GET up to its challenge */
         agx_buf token;
         char name[2 * AGX_CLIENT_SESSION_BYTES + 1];
         uint64_t random;
+        uint64_t secret[2], drawn;
         /* the server */
         char instance[AGX_CLIENT_HEALTH_TEXT + 1];
         uint32_t generation; /* grows with every change of the instance; 0: none known */
@@ -80,21 +98,32 @@ struct agx_client {
         /* calls */
         agx_list resend, queue, paused, unanswered, deadlines, done;
         size_t n_waiting, n_paused;
+        agx_client_call *numbered[AGX_LEDGER_WINDOW]; /* unanswered ones, by counter: no two share a slot */
         uint64_t counter;
         uint64_t acks[AGX_CLIENT_ACKS_KEPT]; /* a ring */
         size_t ack_first, n_acks;
         agx_buf scratch;
         /* connections */
-        agx_list to_open, opening, idle, busy, draining, closing, writes;
+        agx_list to_open, opening, idle, busy, draining, linking, closing, writes;
         size_t n_conns, n_opening, n_idle, n_draining;
         unsigned failures;  /* to open one, in a row */
         uint64_t reopen_ms; /* not before */
         uint64_t grow_ms;   /* beyond AGX_CLIENT_IDLE_MAX, not before */
         size_t finished;    /* calls since it last grew so */
+        /* the second road */
+        agx_list link_resend, link_queue, unasked, asked;
+        size_t n_linked;
+        agx_client_conn *link;   /* from the wish for it to its end, or NULL */
+        uint32_t link_serial;    /* of the newest link that was joined */
+        bool link_absent;        /* this instance offers none */
+        unsigned link_failures;  /* in a row */
+        uint64_t link_reopen_ms; /* not before */
+        agx_buf cancels;         /* of agx_client_cancel */
+        bool acks_due;           /* some are of results that came over the link */
 };
 
 /* calls.c */
-int agx_calls_new(agx_client *c, call_kind kind, void *user, agx_client_call **call);
+int agx_calls_new(agx_client *c, call_kind kind, bool by_link, void *user, agx_client_call **call);
 void agx_calls_queue(agx_client *c, agx_client_call *call);
 void agx_calls_pause(agx_client *c, agx_client_call *call, uint64_t until_ms);
 void agx_calls_unlink(agx_client *c, agx_client_call *call);
@@ -102,17 +131,45 @@ void agx_calls_start_clock(agx_client *c, agx_client_call *call, uint64_t now_ms
 void agx_calls_start_clocks(agx_client *c, uint64_t now_ms); /* of all that wait: there is a connection now */
 void agx_calls_number(agx_client *c, agx_client_call *call);
 void agx_calls_unnumber(agx_client *c, agx_client_call *call); /* it could not be sent: the number is free again */
-agx_client_call *agx_calls_ready(const agx_client *c);         /* the next to be sent, or NULL */
+agx_client_call *agx_calls_find(const agx_client *c, uint64_t counter); /* an unanswered one, or NULL */
+void agx_calls_forget(agx_client *c, agx_client_call *call); /* it is answered, or nobody waits: number, deadline */
+bool agx_calls_held(const agx_client *c);                    /* whether a new number would run too far ahead */
+agx_client_call *agx_calls_ready(const agx_client *c);       /* the next to be sent, or NULL */
 void agx_calls_finish(agx_client *c, agx_client_call *call, agx_client_outcome outcome);
 void agx_calls_unreachable(agx_client *c, agx_client_call *call, const char *why);
 void agx_calls_fault(agx_client *c, agx_client_call *call, agx_fault_type type, const char *message,
                      const char *reason);
 void agx_calls_fail_waiting(agx_client *c, const char *why);
 void agx_calls_lost(agx_client *c, agx_client_call *call, const char *why, uint64_t now_ms);
+void agx_calls_instance_changed(agx_client *c, agx_client_call *call);
+void agx_calls_insert(agx_list *list, agx_client_call *call); /* by its counter */
 void agx_calls_ack(agx_client *c, uint64_t counter);
+agx_view agx_calls_id(const agx_client *c, uint64_t counter, char id[AGX_CLIENT_ID_MAX + 1]);
 uint64_t agx_calls_backoff(agx_client *c, unsigned nth);
 
+/* road.c */
+typedef struct agx_client_cancel {
+        uint64_t counter;
+        uint32_t generation;
+} agx_client_cancel;
+bool agx_road_is_open(const agx_client *c); /* whether a link may be had */
+bool agx_road_is_joined(const agx_client *c);
+void agx_road_await(agx_client *c, agx_client_call *call); /* the server may have it: its end is awaited on the link */
+void agx_road_begin(agx_client *c, agx_client_conn *conn, uint64_t now_ms); /* its connection is proved */
+void agx_road_input(agx_client *c, agx_client_conn *conn, agx_view in, uint64_t now_ms);
+void agx_road_lost(agx_client *c, uint64_t joined_ms, const char *why, uint64_t now_ms); /* joined_ms 0: never joined */
+void agx_road_fail(agx_client *c, const char *why); /* ends all calls that wait for it or on it */
+void agx_road_flush(agx_client_conn *conn);
+void agx_road_pump(agx_client *c, uint64_t now_ms);
+uint64_t agx_road_timer(const agx_client *c);
+void agx_road_tick(agx_client *c, uint64_t now_ms);
+void agx_road_cancel(agx_client *c, uint64_t counter, uint32_t generation);
+/* A call is about to be unlinked before its end: what must be said about it, gives whether the link must go with it. */
+bool agx_road_abandon(agx_client *c, agx_client_call *call);
+void agx_road_drop(agx_client *c, uint64_t now_ms);
+
 /* pool.c */
+int agx_pool_open(agx_client *c, bool is_link, uint64_t now_ms); /* 0 or -ENOMEM */
 void agx_pool_pump(agx_client *c, uint64_t now_ms);
 void agx_pool_release(agx_client *c, agx_client_conn *conn, uint64_t now_ms); /* its reply is read */
 void agx_pool_abandon(agx_client *c, agx_client_conn *conn, uint64_t now_ms); /* its call is no more */

@@ -143,7 +143,7 @@ static inline void give(fixture *f, end *e, agx_view bytes)
 {
         while (bytes.n && e->conn) {
                 size_t n = f->cut && f->cut < bytes.n ? f->cut : bytes.n;
-                agx_view place = agx_httpconn_place(agx_client_conn_http(e->conn));
+                agx_view place = agx_client_conn_place(e->conn);
 
                 if (place.n) {
                         n = n < place.n ? n : place.n;
@@ -250,15 +250,14 @@ static inline void do_open(fixture *f, agx_client_conn *conn)
 
 static inline void do_write(fixture *f, agx_client_conn *conn)
 {
-        agx_httpconn *http = agx_client_conn_http(conn);
         agx_view segments[2];
         end *e = end_of(f, conn);
 
-        while (agx_httpconn_pending(http, segments)) {
+        while (agx_client_conn_pending(conn, segments)) {
                 size_t n = f->cut && f->cut < segments[0].n ? f->cut : segments[0].n;
 
                 serve_bytes(f, e, agx_view_first(segments[0], n));
-                agx_httpconn_sent(http, n);
+                agx_client_conn_sent(conn, n);
         }
         if (f->auto_health && e->asked && e->health)
                 answer_health(f, e);

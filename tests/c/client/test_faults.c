@@ -384,8 +384,8 @@ static void test_abandoned_half_sent(void **state)
         call = start(&f);
         wish = agx_client_next_wish(f.client);
         assert_int_equal(wish.kind, AGX_CLIENT_WISH_WRITE);
-        agx_httpconn_pending(agx_client_conn_http(wish.conn), segments);
-        agx_httpconn_sent(agx_client_conn_http(wish.conn), segments[0].n - 1);
+        agx_client_conn_pending(wish.conn, segments);
+        agx_client_conn_sent(wish.conn, segments[0].n - 1);
         agx_client_call_free(f.client, call, f.now);
         work(&f);
         assert_int_equal(f.n_open, 0);

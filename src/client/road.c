@@ -1,0 +1,617 @@
+/*
+ * The second road: when there is a link, what is said on it and what is heard.
+ *
+ * A call that the server may have is awaited: `unasked` until this link has asked for it, `asked` from then on. When a
+ * link ends, all of them are unasked again, except those that were not sent whole, which nobody has seen. So after every
+ * loss the next link begins with one `resume` of what is awaited, whatever happened before.
+ *
+ * A result is taken in whatever state its call is here: a call that is being sent again, or whose POST still waits, has
+ * been run all the same. Whatever is heard is acknowledged, wanted or not.
+ */
+#include "base/err.h"
+#include "client/state.h"
+#include "proto/rpc.h"
+
+#include <stdio.h>
+
+enum { LONELY_FAILURES = 3 }; /* a link wanted for cancels alone is given up after so many */
+
+static agx_client_call *call_of(agx_list *node)
+{
+        return agx_container_of(node, agx_client_call, link);
+}
+
+static agx_client_call *first_of(const agx_list *list)
+{
+        agx_list *node = agx_list_first(list);
+
+        return node ? call_of(node) : NULL;
+}
+
+bool agx_road_is_open(const agx_client *c)
+{
+        return c->config.link && !c->link_absent;
+}
+
+bool agx_road_is_joined(const agx_client *c)
+{
+        return c->link && c->link->sio && agx_siolink_joined(c->link->sio);
+}
+
+/* ---- calls ---- */
+
+void agx_road_await(agx_client *c, agx_client_call *call)
+{
+        bool told = call->told && call->told == c->link_serial && agx_road_is_joined(c) && call->accepted;
+
+        call->state = CALL_LINKED;
+        ++c->n_linked;
+        agx_calls_insert(told ? &c->asked : &c->unasked, call);
+}
+
+void agx_road_cancel(agx_client *c, uint64_t counter, uint32_t generation)
+{
+        agx_client_cancel note = {counter, generation};
+
+        if (!agx_road_is_open(c))
+                return;
+        if (agx_buf_append(&c->cancels, &note, sizeof(note)) == AGX_BUF_E_FULL) {
+                agx_buf_consume(&c->cancels, sizeof(note));
+                agx_buf_append(&c->cancels, &note, sizeof(note));
+        }
+}
+
+bool agx_road_abandon(agx_client *c, agx_client_call *call)
+{
+        agx_client_conn *conn = call->conn;
+
+        if (call->sending)
+                return true; /* its arguments must not be looked at any more */
+        if (!call->counter || !call->generation || call->state == CALL_DONE || call->state == CALL_TAKEN)
+                return false;
+        if (call->state == CALL_SENT) {
+                if (!conn->http.written || !agx_httpconn_flushed(&conn->http))
+                        return false;
+                conn->cancelled = true;
+        }
+        agx_road_cancel(c, call->counter, call->generation);
+        return false;
+}
+
+/* Calls that no link can serve go the way they would have gone without one. */
+static void turn_back(agx_client *c, agx_list *list, uint64_t now_ms)
+{
+        char why[AGX_CLIENT_WHY_MAX];
+
+        agx_list_foreach_safe(node, list)
+        {
+                agx_client_call *call = call_of(node);
+
+                if (call->refused) {
+                        snprintf(why, sizeof(why), "the server answered %u (%s)", call->refused,
+                                 agx_http1_phrase(call->refused));
+                        agx_calls_unreachable(c, call, why);
+                        continue;
+                }
+                agx_calls_unlink(c, call);
+                call->by_link = false;
+                call->sending = false;
+                if (call->accepted)
+                        agx_calls_pause(c, call, now_ms + AGX_CLIENT_POLL_MIN_MS);
+                else
+                        agx_calls_queue(c, call);
+        }
+}
+
+static void is_absent(agx_client *c, uint64_t now_ms)
+{
+        c->link_absent = true;
+        c->link_failures = 0;
+        agx_buf_clear(&c->cancels);
+        turn_back(c, &c->unasked, now_ms);
+        turn_back(c, &c->asked, now_ms);
+        turn_back(c, &c->link_resend, now_ms);
+        turn_back(c, &c->link_queue, now_ms);
+}
+
+void agx_road_fail(agx_client *c, const char *why)
+{
+        agx_list *const lists[] = {&c->unasked, &c->asked, &c->link_resend, &c->link_queue};
+
+        for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); ++i)
+                agx_list_foreach_safe(node, lists[i]) agx_calls_unreachable(c, call_of(node), why);
+        agx_buf_clear(&c->cancels);
+        c->link_failures = 0;
+        c->link_reopen_ms = 0;
+        c->acks_due = false;
+}
+
+static bool has_calls(const agx_client *c)
+{
+        return !agx_list_empty(&c->unasked) || !agx_list_empty(&c->asked) || !agx_list_empty(&c->link_resend) ||
+               (!agx_list_empty(&c->link_queue) && !agx_calls_held(c));
+}
+
+/* ---- losing ---- */
+
+static void ask_all_again(agx_client *c)
+{
+        agx_list_foreach_safe(node, &c->asked)
+        {
+                agx_client_call *call = call_of(node);
+
+                agx_calls_unlink(c, call);
+                call->by_link = call->sending;
+                if (call->sending)
+                        agx_calls_queue(c, call);
+                else
+                        agx_road_await(c, call);
+                call->sending = false;
+        }
+}
+
+void agx_road_drop(agx_client *c, uint64_t now_ms)
+{
+        if (c->link)
+                agx_pool_close(c, c->link);
+        ask_all_again(c);
+        c->link_reopen_ms = now_ms;
+}
+
+static bool gives_up(const agx_client *c)
+{
+        if (!c->connected || !c->config.reconnect || (c->config.attempts && c->link_failures > c->config.attempts))
+                return true;
+        return !has_calls(c) && c->link_failures >= LONELY_FAILURES;
+}
+
+void agx_road_lost(agx_client *c, uint64_t joined_ms, const char *why, uint64_t now_ms)
+{
+        char text[AGX_CLIENT_WHY_MAX];
+
+        ask_all_again(c);
+        if (joined_ms && now_ms - joined_ms >= AGX_CLIENT_LINK_STEADY_MS)
+                c->link_failures = 0;
+        ++c->link_failures;
+        if (gives_up(c)) {
+                snprintf(text, sizeof(text), "%s%.100s", joined_ms ? "the connection was lost: " : "", why);
+                agx_road_fail(c, text);
+                return;
+        }
+        if (joined_ms && c->link_failures == 1)
+                c->link_reopen_ms = now_ms;
+        else
+                c->link_reopen_ms = now_ms + agx_calls_backoff(c, c->link_failures);
+}
+
+static void is_denied(agx_client *c, agx_client_conn *conn, unsigned status)
+{
+        char why[AGX_CLIENT_WHY_MAX];
+
+        agx_pool_close(c, conn);
+        ask_all_again(c);
+        snprintf(why, sizeof(why), "the server answered %u (%s)", status,
+                 status != 401  ? agx_http1_phrase(status)
+                 : c->token.len ? "it refused the token"
+                                : "it asks for a token and none was given");
+        agx_road_fail(c, why);
+}
+
+/* What a negative result or a condition of the link means for it. */
+static void trouble(agx_client *c, agx_client_conn *conn, int r, uint64_t now_ms)
+{
+        switch (r) {
+        case AGX_SIOLINK_E_ABSENT:
+                agx_pool_close(c, conn);
+                ask_all_again(c);
+                is_absent(c, now_ms);
+                break;
+        case AGX_SIOLINK_E_DENIED:
+                is_denied(c, conn, agx_siolink_status(conn->sio));
+                break;
+        default:
+                agx_pool_broken(c, conn, r < 0 ? "out of memory" : agx_siolink_why(conn->sio), now_ms);
+        }
+}
+
+/* ---- beginning ---- */
+
+static void draw_seed(agx_client *c, uint8_t seed[AGX_SIOLINK_SEED_BYTES])
+{
+        for (size_t i = 0; i < AGX_SIOLINK_SEED_BYTES; i += sizeof(uint64_t)) {
+                uint64_t drawn = agx_siphash(c->secret, agx_view_of(&c->drawn, sizeof(c->drawn)));
+
+                memcpy(seed + i, &drawn, sizeof(drawn));
+                ++c->drawn;
+        }
+}
+
+void agx_road_begin(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
+{
+        uint8_t seed[AGX_SIOLINK_SEED_BYTES];
+
+        draw_seed(c, seed);
+        if (agx_siolink_new(&conn->sio, agx_buf_view(&c->link_head), agx_client_session_name(c), seed)) {
+                agx_pool_broken(c, conn, "out of memory", now_ms);
+                return;
+        }
+        agx_pool_move(c, conn, CONN_LINK, now_ms);
+        agx_list_push_back(&c->writes, &conn->write);
+}
+
+static void fail_other_instances(agx_client *c, agx_list *list)
+{
+        agx_list_foreach_safe(node, list)
+        {
+                agx_client_call *call = call_of(node);
+
+                if (call->generation && call->generation != c->link->generation)
+                        agx_calls_instance_changed(c, call);
+        }
+}
+
+static void on_joined(agx_client *c, agx_client_conn *conn, agx_view instance, uint64_t now_ms)
+{
+        if (instance.p && !agx_view_eq(instance, agx_view_str(c->instance))) {
+                agx_pool_broken(c, conn, "another instance answered than the one that had proved itself", now_ms);
+                return;
+        }
+        conn->since_ms = now_ms;
+        ++c->link_serial;
+        fail_other_instances(c, &c->unasked);
+        fail_other_instances(c, &c->link_resend);
+}
+
+/* ---- hearing ---- */
+
+/* The number of an id of ours, or 0. */
+static uint64_t counter_of(const agx_client *c, agx_view id)
+{
+        size_t n = sizeof(c->name) - 1;
+        uint64_t counter;
+
+        if (id.n < n + 2 || memcmp(id.p, c->name, n) != 0 || id.p[n] != '-' || id.p[n + 1] == '0')
+                return 0;
+        return agx_view_u64(agx_view_from(id, n + 1), UINT64_MAX, &counter) ? counter : 0;
+}
+
+static bool is_unavailable(const agx_rpc_event *rpc)
+{
+        return rpc->kind == AGX_RPC_ERROR &&
+               agx_view_eq(rpc->fault.type, agx_fault_type_text(AGX_FAULT_RESULT_UNAVAILABLE));
+}
+
+static bool is_never_seen(const agx_rpc_event *rpc)
+{
+        return is_unavailable(rpc) && rpc->fault.reason.p && agx_view_eq(rpc->fault.reason, AGX_VIEW("never_seen"));
+}
+
+static void send_again(agx_client *c, agx_client_call *call)
+{
+        agx_calls_unlink(c, call);
+        call->accepted = false;
+        call->by_link = true;
+        agx_calls_queue(c, call);
+}
+
+static void on_outcome(agx_client *c, agx_client_call *call, const agx_rpc_event *rpc, uint64_t now_ms)
+{
+        agx_client_conn *conn = call->conn;
+
+        agx_buf_init(&call->body, 0);
+        agx_siolink_take(c->link->sio, &call->body);
+        call->result.value = rpc->value.p ? rpc->value : AGX_VIEW("");
+        call->result.fault = rpc->fault;
+        c->link_failures = 0;
+        agx_calls_finish(c, call, rpc->kind == AGX_RPC_RESULT ? AGX_CLIENT_VALUE : AGX_CLIENT_FAULT);
+        if (conn)
+                agx_pool_abandon(c, conn, now_ms); /* the POST that was still waiting */
+}
+
+static void on_rpc(agx_client *c, agx_client_conn *conn, const agx_rpc_event *rpc, uint64_t now_ms)
+{
+        uint64_t counter = counter_of(c, rpc->call_id);
+        agx_client_call *call = agx_calls_find(c, counter);
+
+        if (!rpc->call_id.n || (call && call->sending)) {
+                agx_pool_broken(c, conn, call ? "an outcome of what was not sent" : "it did not understand us", now_ms);
+                return;
+        }
+        if (call && is_never_seen(rpc)) {
+                if (call->state != CALL_LINKED)
+                        return;
+                if (call->reasks++ < AGX_CLIENT_REASKS_MAX) {
+                        send_again(c, call);
+                        return;
+                }
+        }
+        if (counter && !is_unavailable(rpc)) {
+                agx_calls_ack(c, counter);
+                c->acks_due = true;
+        }
+        if (call)
+                on_outcome(c, call, rpc, now_ms);
+}
+
+void agx_road_input(agx_client *c, agx_client_conn *conn, agx_view in, uint64_t now_ms)
+{
+        agx_siolink_event event;
+        int r;
+
+        do {
+                r = agx_siolink_input(conn->sio, &in, now_ms, &event);
+                if (r)
+                        trouble(c, conn, r, now_ms);
+                else if (event.kind == AGX_SIOLINK_JOINED)
+                        on_joined(c, conn, event.instance, now_ms);
+                else if (event.kind == AGX_SIOLINK_GOT)
+                        on_rpc(c, conn, &event.rpc, now_ms);
+        } while (!r && conn->state != CONN_CLOSING && event.kind != AGX_SIOLINK_MORE);
+}
+
+/* ---- saying ---- */
+
+static agx_mp_writer scratch(agx_client *c)
+{
+        agx_buf_clear(&c->scratch);
+        return agx_mp_writer_on(&c->scratch);
+}
+
+/* 0, or what agx_siolink_send() says; AGX_SIOLINK_E_TOO_LARGE too if it does not fit into our own memory. */
+static int say(agx_client *c, agx_rpc_kind kind, const agx_mp_writer *w, agx_view tail, void *user)
+{
+        int r = agx_mp_writer_end(w);
+
+        if (r)
+                return r < 0 ? r : AGX_SIOLINK_E_TOO_LARGE;
+        return agx_siolink_send(c->link->sio, kind, agx_buf_view(&c->scratch), tail, user);
+}
+
+/* {call_ids: [...]} with ids that are given one after the other. */
+static void put_ids_head(agx_mp_writer *w, size_t n)
+{
+        agx_mp_put_map(w, 1);
+        agx_mp_put_str(w, AGX_VIEW("call_ids"));
+        agx_mp_put_array(w, n);
+}
+
+static size_t count(const agx_list *list, size_t max)
+{
+        size_t n = 0;
+
+        for (const agx_list *node = list->next; node != list && n < max; node = node->next)
+                ++n;
+        return n;
+}
+
+static int say_resume(agx_client *c)
+{
+        while (!agx_list_empty(&c->unasked)) {
+                size_t n = count(&c->unasked, AGX_CLIENT_IDS_SENT);
+                agx_list *node = c->unasked.next;
+                agx_mp_writer w = scratch(c);
+                char id[AGX_CLIENT_ID_MAX + 1];
+                int r;
+
+                put_ids_head(&w, n);
+                for (size_t i = 0; i < n; ++i, node = node->next)
+                        agx_mp_put_str(&w, agx_calls_id(c, call_of(node)->counter, id));
+                r = say(c, AGX_RPC_RESUME, &w, AGX_VIEW_NULL, NULL);
+                if (r)
+                        return r;
+                for (size_t i = 0; i < n; ++i) {
+                        node = c->unasked.next;
+                        agx_list_unlink(node);
+                        agx_list_push_back(&c->asked, node);
+                }
+        }
+        return 0;
+}
+
+static int say_cancels(agx_client *c)
+{
+        while (c->cancels.len) {
+                agx_rpc_event event = {.kind = AGX_RPC_CANCEL, .has_grace = true};
+                char id[AGX_CLIENT_ID_MAX + 1];
+                agx_client_cancel note;
+
+                memcpy(&note, agx_buf_view(&c->cancels).p, sizeof(note));
+                if (note.generation == c->link->generation) {
+                        agx_mp_writer w = scratch(c);
+                        int r;
+
+                        event.call_id = agx_calls_id(c, note.counter, id);
+                        event.grace = (double)c->config.grace_ms / 1000.0;
+                        agx_rpc_event_put(&w, &event, NULL, 0);
+                        r = say(c, AGX_RPC_CANCEL, &w, AGX_VIEW_NULL, NULL);
+                        if (r)
+                                return r;
+                }
+                agx_buf_consume(&c->cancels, sizeof(note));
+        }
+        return 0;
+}
+
+static int say_acks(agx_client *c)
+{
+        while (c->acks_due && c->n_acks) {
+                size_t n = c->n_acks < AGX_CLIENT_IDS_SENT ? c->n_acks : AGX_CLIENT_IDS_SENT;
+                agx_mp_writer w = scratch(c);
+                char id[AGX_CLIENT_ID_MAX + 1];
+                int r;
+
+                put_ids_head(&w, n);
+                for (size_t i = 0; i < n; ++i)
+                        agx_mp_put_str(&w, agx_calls_id(c, c->acks[(c->ack_first + i) % AGX_CLIENT_ACKS_KEPT], id));
+                r = say(c, AGX_RPC_ACK, &w, AGX_VIEW_NULL, NULL);
+                if (r)
+                        return r;
+                c->ack_first = (c->ack_first + n) % AGX_CLIENT_ACKS_KEPT;
+                c->n_acks -= n;
+        }
+        c->acks_due = false;
+        return 0;
+}
+
+static int put_call(agx_client *c, agx_client_call *call)
+{
+        bool apart = call->arguments.n > AGX_CLIENT_INLINE_MAX;
+        char id[AGX_CLIENT_ID_MAX + 1];
+        agx_mp_writer w = scratch(c);
+        agx_rpc_event event = {.kind = AGX_RPC_CALL,
+                               .call_id = agx_calls_id(c, call->counter, id),
+                               .callable = call->callable,
+                               .arguments = call->arguments,
+                               .context = call->context};
+        int r;
+
+        if (call->arguments.n > AGX_MAX_MESSAGE || call->callable.n > AGX_MAX_CALLABLE)
+                return AGX_SIOLINK_E_TOO_LARGE;
+        if (apart)
+                agx_rpc_event_put_head(&w, &event);
+        else
+                agx_rpc_event_put(&w, &event, NULL, 0);
+        r = say(c, AGX_RPC_CALL, &w, apart ? call->arguments : AGX_VIEW_NULL, apart ? call : NULL);
+        if (!r)
+                call->sending = apart;
+        return r;
+}
+
+/* Sends a call that waits for the link, or ends it. Not 0: the link takes no more for now, or is broken. */
+static int say_call(agx_client *c, agx_client_call *call)
+{
+        int r;
+
+        if (call->generation && call->generation != c->link->generation) {
+                agx_calls_instance_changed(c, call);
+                return 0;
+        }
+        agx_calls_number(c, call);
+        call->generation = c->link->generation;
+        r = put_call(c, call);
+        if (!r) {
+                agx_calls_unlink(c, call);
+                call->state = CALL_LINKED;
+                ++c->n_linked;
+                agx_list_push_back(&c->asked, &call->link);
+                return 0;
+        }
+        agx_calls_unnumber(c, call);
+        if (r == AGX_SIOLINK_E_TOO_LARGE) {
+                agx_calls_fault(c, call, AGX_FAULT_FRAME_TOO_LARGE, "the call is larger than a message may be", NULL);
+                return 0;
+        }
+        if (r < 0) {
+                agx_calls_finish(c, call, AGX_CLIENT_NO_MEMORY);
+                return 0;
+        }
+        return r;
+}
+
+static int say_calls(agx_client *c)
+{
+        agx_client_call *call;
+        int r = 0;
+
+        while (!r && ((call = first_of(&c->link_resend)) || (call = first_of(&c->link_queue)))) {
+                if (!call->counter && agx_calls_held(c))
+                        break;
+                r = say_call(c, call);
+        }
+        return r;
+}
+
+static int say_all(agx_client *c)
+{
+        int r;
+
+        r = say_resume(c);
+        if (!r)
+                r = say_cancels(c);
+        if (!r)
+                r = say_acks(c);
+        return r ? r : say_calls(c);
+}
+
+/* ---- writing ---- */
+
+void agx_road_flush(agx_client_conn *conn)
+{
+        agx_client_call *call;
+
+        if (agx_siolink_flush(conn->sio))
+                conn->failed = true;
+        while ((call = agx_siolink_next_done(conn->sio)))
+                call->sending = false;
+}
+
+static void write_link(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
+{
+        agx_road_flush(conn);
+        if (conn->failed)
+                agx_pool_broken(c, conn, "out of memory", now_ms);
+        else if (agx_siolink_pending(conn->sio).n && agx_list_empty(&conn->write))
+                agx_list_push_back(&c->writes, &conn->write);
+}
+
+static bool is_wanted(const agx_client *c)
+{
+        return agx_road_is_open(c) && (has_calls(c) || c->cancels.len);
+}
+
+static void open_link(agx_client *c, uint64_t now_ms)
+{
+        if (agx_pool_open(c, true, now_ms))
+                agx_road_lost(c, 0, "out of memory", now_ms);
+}
+
+void agx_road_pump(agx_client *c, uint64_t now_ms)
+{
+        agx_client_conn *conn = c->link;
+        int r = 0;
+
+        if (!conn) {
+                if (is_wanted(c) && now_ms >= c->link_reopen_ms)
+                        open_link(c, now_ms);
+                return;
+        }
+        if (conn->state != CONN_LINK)
+                return;
+        if (agx_road_is_joined(c))
+                r = say_all(c);
+        if (r && r != AGX_SIOLINK_E_FULL)
+                trouble(c, conn, r, now_ms);
+        else
+                write_link(c, conn, now_ms);
+}
+
+/* ---- time ---- */
+
+uint64_t agx_road_timer(const agx_client *c)
+{
+        const agx_client_conn *conn = c->link;
+
+        if (!conn)
+                return is_wanted(c) ? c->link_reopen_ms : UINT64_MAX;
+        if (conn->state != CONN_LINK)
+                return UINT64_MAX; /* pool.c looks after it */
+        if (conn->failed)
+                return 0;
+        return agx_siolink_joined(conn->sio) ? agx_siolink_timer(conn->sio) : conn->since_ms + AGX_CLIENT_OPEN_MS;
+}
+
+void agx_road_tick(agx_client *c, uint64_t now_ms)
+{
+        agx_client_conn *conn = c->link;
+        int r;
+
+        if (!conn || conn->state != CONN_LINK)
+                return;
+        if (!agx_siolink_joined(conn->sio) && now_ms >= conn->since_ms + AGX_CLIENT_OPEN_MS) {
+                agx_pool_broken(c, conn, "no answer in time", now_ms);
+                return;
+        }
+        r = agx_siolink_tick(conn->sio, now_ms);
+        if (r)
+                trouble(c, conn, r, now_ms);
+}
