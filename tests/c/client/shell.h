@@ -37,10 +37,17 @@ typedef struct end {
         char acks[TEXT];
         size_t n_acks;
         size_t arguments;
+        char argument[32]; /* the beginning of them */
         bool wrote_token;
+        bool upgrade; /* the request that came is one for a WebSocket */
+        char key[32];
+        char target[128];
+        void *peer; /* once it is one: see peer.h */
 } end;
 
-typedef struct fixture {
+typedef struct fixture fixture;
+
+struct fixture {
         agx_client *client;
         end ends[CONNS];
         size_t n_ends, n_open;
@@ -52,7 +59,9 @@ typedef struct fixture {
         uint64_t now;
         size_t health_asked, calls_asked;
         const char *refuse_open;
-} fixture;
+        void (*upgraded)(fixture *f, end *e, agx_view bytes);
+        size_t budget; /* bytes that travel before the connection they are on is cut; SIZE_MAX: all */
+};
 
 /* ---- the shell and the server ---- */
 
@@ -82,6 +91,7 @@ static inline void read_call(fixture *f, end *e)
         assert_true(agx_call_request_get(agx_buf_view(&e->body), &request, &why));
         copy(e->call_id, sizeof(e->call_id), request.call_id);
         e->arguments = request.arguments.n;
+        copy(e->argument, sizeof(e->argument), agx_view_first(request.arguments, 30));
         e->n_acks = 0;
         e->acks[0] = '\0';
         acks = agx_call_acks_of(request.acks);
@@ -98,12 +108,18 @@ static inline void read_call(fixture *f, end *e)
 static inline void on_head(end *e, const agx_http1_head *head)
 {
         e->health = agx_view_eq(head->target, AGX_VIEW("/health"));
+        e->upgrade = agx_view_starts(head->target, AGX_VIEW("/socket.io/"));
         e->token = agx_http1_field_get(head, AGX_VIEW("Authorization"), NULL).p != NULL;
         e->wrote_token = e->wrote_token || e->token;
         assert_true(agx_http1_field_get(head, AGX_VIEW("Host"), NULL).n > 0);
         if (e->health) {
                 assert_true(agx_view_eq(head->method, AGX_VIEW("GET")));
                 copy(e->nonce, sizeof(e->nonce), agx_http1_field_get(head, AGX_VIEW("Agentix-Challenge"), NULL));
+                return;
+        }
+        if (e->upgrade) {
+                copy(e->target, sizeof(e->target), head->target);
+                copy(e->key, sizeof(e->key), agx_http1_field_get(head, AGX_VIEW("Sec-WebSocket-Key"), NULL));
                 return;
         }
         assert_true(agx_view_eq(head->method, AGX_VIEW("POST")) && agx_view_eq(head->target, AGX_VIEW("/call")));
@@ -117,6 +133,10 @@ static inline void serve_bytes(fixture *f, end *e, agx_view in)
 {
         agx_http1_event event;
 
+        if (e->peer) {
+                f->upgraded(f, e, in);
+                return;
+        }
         do {
                 bool before = agx_oom_pause(true);
 
@@ -131,7 +151,7 @@ static inline void serve_bytes(fixture *f, end *e, agx_view in)
                         e->asked = true;
                         if (e->health)
                                 ++f->health_asked;
-                        else
+                        else if (!e->upgrade)
                                 read_call(f, e);
                 }
                 agx_oom_pause(before);
@@ -145,6 +165,12 @@ static inline void give(fixture *f, end *e, agx_view bytes)
                 size_t n = f->cut && f->cut < bytes.n ? f->cut : bytes.n;
                 agx_view place = agx_client_conn_place(e->conn);
 
+                n = n < f->budget ? n : f->budget;
+                if (!n) {
+                        f->budget = SIZE_MAX;
+                        agx_client_ended(f->client, e->conn, "reset", f->now);
+                        return;
+                }
                 if (place.n) {
                         n = n < place.n ? n : place.n;
                         memcpy((char *)(uintptr_t)place.p, bytes.p, n);
@@ -153,6 +179,7 @@ static inline void give(fixture *f, end *e, agx_view bytes)
                         agx_client_input(f->client, e->conn, agx_view_first(bytes, n), f->now);
                 }
                 bytes = agx_view_from(bytes, n);
+                f->budget -= f->budget == SIZE_MAX ? 0 : n;
         }
 }
 
@@ -256,6 +283,13 @@ static inline void do_write(fixture *f, agx_client_conn *conn)
         while (agx_client_conn_pending(conn, segments)) {
                 size_t n = f->cut && f->cut < segments[0].n ? f->cut : segments[0].n;
 
+                n = n < f->budget ? n : f->budget;
+                if (!n) {
+                        f->budget = SIZE_MAX;
+                        agx_client_ended(f->client, conn, "reset", f->now);
+                        return;
+                }
+                f->budget -= f->budget == SIZE_MAX ? 0 : n;
                 serve_bytes(f, e, agx_view_first(segments[0], n));
                 agx_client_conn_sent(conn, n);
         }
@@ -303,7 +337,7 @@ static inline void pass(fixture *f, uint64_t ms)
 static inline end *asked(fixture *f)
 {
         for (size_t i = 0; i < f->n_ends; ++i)
-                if (f->ends[i].conn && f->ends[i].asked && !f->ends[i].health)
+                if (f->ends[i].conn && f->ends[i].asked && !f->ends[i].health && !f->ends[i].upgrade)
                         return &f->ends[i];
         return NULL;
 }
@@ -342,6 +376,7 @@ static inline void begin_with(fixture *f, const agx_client_config *config)
         f->instance = "one";
         f->auto_health = true;
         f->now = 1000;
+        f->budget = SIZE_MAX;
         assert_int_equal(agx_client_new(&f->client, config), 0);
 }
 

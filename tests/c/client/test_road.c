@@ -1,0 +1,815 @@
+/* The client session on two roads, against a whole scripted server: what is sent where, and what survives which loss. */
+#include "peer.h"
+
+static const agx_client_result *done(server *s, agx_client_call *call)
+{
+        settle(s);
+        return ended(&s->f, call);
+}
+
+static void assert_is_value(server *s, agx_client_call *call, const char *value)
+{
+        settle(s);
+        assert_value(&s->f, call, value);
+}
+
+static agx_client_call *call_with(server *s, const char *argument)
+{
+        return start_with(&s->f, agx_view_str(argument), UINT64_MAX);
+}
+
+static void cut_link(server *s)
+{
+        assert_non_null(link_of(s));
+        drop(&s->f, link_of(s));
+}
+
+/* ---- which road ---- */
+
+static void test_short_call_needs_no_link(void **state)
+{
+        agx_client_config config = link_config(250);
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        s.at_once = true;
+        assert_is_value(&s, call_with(&s, "one"), "one");
+        assert_string_equal(s.f.ends[0].prefer, "respond-async, wait=0.25");
+        assert_is_value(&s, call_with(&s, "two"), "two");
+        assert_int_equal(s.f.n_ends, 1);
+        assert_int_equal(s.links, 0);
+        close_server(&s);
+}
+
+static void test_long_call_is_awaited_on_the_link(void **state)
+{
+        for (size_t cut = 0; cut < 3; ++cut) {
+                agx_client_config config = link_config(250);
+                agx_client_call *call;
+                server s;
+
+                (void)state;
+                open_server(&s, &config);
+                s.f.cut = cut;
+                call = call_with(&s, "one");
+                settle(&s);
+                assert_int_equal(s.links, 1);
+                assert_string_equal(s.link->target, "/socket.io/?EIO=4&transport=websocket");
+                assert_int_equal(s.resumed, 1);
+                assert_null(agx_client_next_done(s.f.client));
+                end_call(&s, &s.calls[0]);
+                assert_is_value(&s, call, "one");
+                settle(&s);
+                assert_int_equal(s.acked, 1);
+                assert_true(s.calls[0].gone);
+
+                call = call_with(&s, "two"); /* the link is there: it is not even asked */
+                settle(&s);
+                assert_int_equal(s.links, 1);
+                assert_int_equal(s.resumed, 1);
+                end_call(&s, &s.calls[1]);
+                assert_is_value(&s, call, "two");
+                assert_int_equal(s.calls_sent, 0);
+                close_server(&s);
+        }
+}
+
+static void test_without_http_everything_goes_over_the_link(void **state)
+{
+        agx_client_config config = link_config(UINT64_MAX);
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        s.at_once = true;
+        for (int i = 0; i < 5; ++i)
+                assert_is_value(&s, call_with(&s, "x"), "x");
+        assert_int_equal(s.f.calls_asked, 0);
+        assert_int_equal(s.calls_sent, 5);
+        assert_int_equal(s.f.n_ends, 1);
+        settle(&s);
+        assert_int_equal(s.acked, 5);
+        close_server(&s);
+}
+
+static void test_token_goes_with_the_link_after_the_proof(void **state)
+{
+        agx_client_config config = link_config(UINT64_MAX);
+        agx_client_call *call;
+        server s;
+
+        (void)state;
+        config.token = AGX_VIEW("secret");
+        open_server(&s, &config);
+        s.f.token = "secret";
+        s.f.prove = true;
+        s.at_once = true;
+        assert_is_value(&s, call_with(&s, "x"), "x");
+        assert_int_equal(s.f.health_asked, 1);
+        assert_true(s.f.ends[0].token);
+        close_server(&s);
+
+        open_server(&s, &config); /* a squatter */
+        call = call_with(&s, "x");
+        settle(&s);
+        assert_unreachable(&s.f, call, "did not prove");
+        assert_false(s.f.ends[0].wrote_token);
+        close_server(&s);
+}
+
+static void test_no_socketio_is_asked_by_post(void **state)
+{
+        for (int sync = 0; sync < 2; ++sync) {
+                agx_client_config config = link_config(sync ? 100 : UINT64_MAX);
+                agx_client_call *call;
+                server s;
+
+                (void)state;
+                open_server(&s, &config);
+                s.no_link = true;
+                call = call_with(&s, "x");
+                settle(&s);
+                end_call(&s, &s.calls[0]);
+                let_pass(&s, 20);
+                assert_is_value(&s, call, "x");
+                s.at_once = true;
+                assert_is_value(&s, call_with(&s, "y"), "y");
+                assert_int_equal(s.links, 0);
+                assert_int_equal(s.calls[0].runs, 1);
+                close_server(&s);
+        }
+}
+
+static void test_failing_posts_fall_back_to_the_link(void **state)
+{
+        static const unsigned statuses[] = {500, 503, 404, 405, 400};
+
+        (void)state;
+        for (size_t i = 0; i < 4; ++i) {
+                agx_client_config config = link_config(100);
+                server s;
+
+                open_server(&s, &config);
+                s.no_post = statuses[i];
+                s.at_once = true;
+                assert_is_value(&s, call_with(&s, "x"), "x");
+                assert_int_equal(s.calls_sent, 1);
+                close_server(&s);
+        }
+}
+
+static void test_neither_road(void **state)
+{
+        agx_client_config config = link_config(100);
+        agx_client_call *call;
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        s.no_post = 404;
+        s.no_link = true;
+        call = call_with(&s, "x");
+        settle(&s);
+        assert_unreachable(&s.f, call, "404");
+        s.no_post = 401;
+        call = call_with(&s, "x");
+        settle(&s);
+        assert_unreachable(&s.f, call, "401");
+        close_server(&s);
+}
+
+/* ---- losses ---- */
+
+static void test_result_survives_a_lost_link(void **state)
+{
+        agx_client_config config = link_config(UINT64_MAX);
+        agx_client_call *calls[3];
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        for (int i = 0; i < 3; ++i)
+                calls[i] = call_with(&s, "x");
+        settle(&s);
+        cut_link(&s);
+        end_call(&s, &s.calls[0]);
+        settle(&s);
+        assert_int_equal(s.links, 2);
+        assert_int_equal(s.resumed, 3);
+        assert_is_value(&s, calls[0], "x");
+        end_call(&s, &s.calls[2]);
+        assert_is_value(&s, calls[2], "x");
+        end_call(&s, &s.calls[1]);
+        assert_is_value(&s, calls[1], "x");
+        assert_int_equal(s.n_calls, 3);
+        close_server(&s);
+}
+
+static void test_lost_post_is_resumed(void **state)
+{
+        agx_client_config config = link_config(100);
+        agx_client_call *call;
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        call = call_with(&s, "x"); /* its request is lost */
+        drop(&s.f, must_ask(&s.f));
+        settle(&s);
+        assert_int_equal(s.n_calls, 1); /* never_seen, sent again */
+        assert_int_equal(s.calls_sent, 1);
+        end_call(&s, &s.calls[0]);
+        assert_is_value(&s, call, "x");
+
+        s.hold = true;
+        call = call_with(&s, "y"); /* its reply is lost */
+        settle(&s);
+        drop(&s.f, s.calls[1].post);
+        settle(&s);
+        assert_int_equal(s.calls_sent, 1);
+        end_call(&s, &s.calls[1]);
+        assert_is_value(&s, call, "y");
+        close_server(&s);
+}
+
+static void test_dropped_and_other_instances(void **state)
+{
+        agx_client_config config = link_config(UINT64_MAX);
+        agx_client_call *call;
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        call = call_with(&s, "x");
+        settle(&s);
+        cut_link(&s);
+        s.calls[0].running = false;
+        s.calls[0].gone = true;
+        settle(&s);
+        assert_fault(&s.f, call, "ResultUnavailable", "dropped");
+
+        call = call_with(&s, "y");
+        settle(&s);
+        cut_link(&s);
+        s.f.instance = "two";
+        s.n_calls = 0;
+        settle(&s);
+        assert_fault(&s.f, call, "ResultUnavailable", "instance_changed");
+        assert_int_equal(s.n_calls, 0);
+        s.at_once = true;
+        assert_is_value(&s, call_with(&s, "z"), "z");
+        close_server(&s);
+}
+
+static void test_no_reconnection_fails_all(void **state)
+{
+        agx_client_config config = link_config(100);
+        agx_client_call *calls[2];
+        server s;
+
+        (void)state;
+        config.reconnect = false;
+        open_server(&s, &config);
+        for (int i = 0; i < 2; ++i)
+                calls[i] = call_with(&s, "x");
+        settle(&s);
+        cut_link(&s);
+        settle(&s);
+        for (int i = 0; i < 2; ++i)
+                assert_unreachable(&s.f, calls[i], "lost");
+        assert_int_equal(s.links, 1);
+        s.at_once = true;
+        assert_is_value(&s, call_with(&s, "y"), "y");
+        close_server(&s);
+}
+
+static void test_attempts_are_bounded_and_pauses_grow(void **state)
+{
+        agx_client_config config = link_config(UINT64_MAX);
+        agx_client_call *call;
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        call = call_with(&s, "x");
+        settle(&s);
+        cut_link(&s);
+        s.f.refuse_open = "Connection refused";
+        settle(&s); /* at once, then after 200 and 400 */
+        let_pass(&s, 199);
+        assert_null(agx_client_next_done(s.f.client));
+        let_pass(&s, 1);
+        let_pass(&s, 399);
+        assert_null(agx_client_next_done(s.f.client));
+        let_pass(&s, 1);
+        assert_unreachable(&s.f, call, "refused");
+        assert_true(agx_client_timer(s.f.client) == UINT64_MAX);
+
+        s.f.refuse_open = NULL;
+        call = call_with(&s, "y");
+        settle(&s);
+        cut_link(&s);
+        s.f.refuse_open = "Connection refused";
+        settle(&s);
+        s.f.refuse_open = NULL;
+        let_pass(&s, 200);
+        end_call(&s, &s.calls[1]);
+        assert_is_value(&s, call, "y");
+        close_server(&s);
+}
+
+static void test_first_link_that_cannot_be_opened(void **state)
+{
+        agx_client_config config = link_config(UINT64_MAX);
+        agx_client_call *call;
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        s.f.refuse_open = "Connection refused";
+        call = call_with(&s, "x");
+        settle(&s);
+        assert_unreachable(&s.f, call, "refused");
+        close_server(&s);
+}
+
+static void test_silence_while_joining(void **state)
+{
+        agx_client_config config = link_config(UINT64_MAX);
+        agx_client_call *call;
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        s.no_auto = true;
+        call = call_with(&s, "x");
+        settle(&s);
+        let_pass(&s, AGX_CLIENT_OPEN_MS);
+        s.no_auto = false;
+        let_pass(&s, 100);
+        end_call(&s, &s.calls[0]);
+        assert_is_value(&s, call, "x");
+        close_server(&s);
+}
+
+static void test_silent_link_ends_after_its_heartbeat(void **state)
+{
+        agx_client_config config = link_config(UINT64_MAX);
+        agx_client_call *call;
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        call = call_with(&s, "x");
+        settle(&s);
+        assert_true(agx_client_timer(s.f.client) == s.f.now + 325000);
+        let_pass(&s, 325000);
+        assert_int_equal(s.links, 2);
+        end_call(&s, &s.calls[0]);
+        assert_is_value(&s, call, "x");
+        close_server(&s);
+}
+
+/* ---- cancelling ---- */
+
+static void test_abandoned_call_is_cancelled(void **state)
+{
+        for (int sync = 0; sync < 2; ++sync) {
+                agx_client_config config = link_config(sync ? 100 : UINT64_MAX);
+                server s;
+
+                (void)state;
+                open_server(&s, &config);
+                s.hold = true;
+                call_with(&s, "other");
+                agx_client_call *call = call_with(&s, "x");
+                settle(&s);
+                assert_int_equal(s.n_calls, 2);
+                agx_client_call_free(s.f.client, call, s.f.now);
+                settle(&s);
+                assert_true(s.calls[1].cancelled && !s.calls[0].cancelled);
+                settle(&s);
+                assert_true(s.calls[1].gone); /* acknowledged, though nobody waits */
+                assert_int_equal(agx_client_count(s.f.client).cancels, 0);
+                end_call(&s, &s.calls[0]);
+                settle(&s);
+                assert_non_null(call = agx_client_next_done(s.f.client));
+                agx_client_call_free(s.f.client, call, s.f.now);
+                close_server(&s);
+        }
+}
+
+/* The cancel overtakes the POST: it is said again once that is answered. */
+static void test_cancel_that_overtakes(void **state)
+{
+        agx_client_config config = link_config(100);
+        agx_client_call *first, *call;
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        first = call_with(&s, "long");
+        settle(&s); /* there is a link now */
+        call = call_with(&s, "x");
+        work(&s.f); /* written, and not looked at by the server */
+        agx_client_call_free(s.f.client, call, s.f.now);
+        work(&s.f);
+        assert_int_equal(s.n_calls, 1);
+        settle(&s);
+        assert_int_equal(s.n_calls, 2);
+        assert_true(s.calls[1].cancelled);
+        end_call(&s, &s.calls[0]);
+        assert_is_value(&s, first, "long");
+        close_server(&s);
+}
+
+static void test_call_never_sent_is_taken_back(void **state)
+{
+        for (int sync = 0; sync < 2; ++sync) {
+                agx_client_config config = link_config(sync ? 100 : UINT64_MAX);
+                agx_client_call *call;
+                server s;
+
+                (void)state;
+                open_server(&s, &config);
+                call = call_with(&s, "x");
+                agx_client_call_free(s.f.client, call, s.f.now);
+                settle(&s);
+                let_pass(&s, 1000);
+                assert_int_equal(s.n_calls, 0);
+                close_server(&s);
+        }
+}
+
+static void test_deadline_cancels(void **state)
+{
+        for (int sync = 0; sync < 2; ++sync) {
+                agx_client_config config = link_config(sync ? 100 : UINT64_MAX);
+                agx_client_call *call;
+                server s;
+
+                (void)state;
+                open_server(&s, &config);
+                call = start_with(&s.f, AGX_VIEW("x"), 500);
+                settle(&s);
+                let_pass(&s, 499);
+                assert_null(agx_client_next_done(s.f.client));
+                pass(&s.f, 1);
+                assert_true(s.calls[0].cancelled); /* before the outcome is taken */
+                assert_int_equal(done(&s, call)->outcome, AGX_CLIENT_DEADLINE);
+                agx_client_call_free(s.f.client, call, s.f.now);
+                settle(&s);
+                close_server(&s);
+        }
+}
+
+/* Its arguments are still being sent from where they lie: the link goes, and the others live. */
+static void test_abandoned_while_it_is_sent(void **state)
+{
+        agx_client_config config = link_config(UINT64_MAX);
+        agx_client_call *other, *call;
+        char *large = calloc(1, 3 << 20);
+        agx_client_wish wish;
+        agx_view segments[2];
+        server s;
+
+        (void)state;
+        assert_non_null(large);
+        memset(large, 'a', (3 << 20) - 1);
+        open_server(&s, &config);
+        other = call_with(&s, "x");
+        settle(&s);
+        call = call_with(&s, large);
+        wish = agx_client_next_wish(s.f.client);
+        assert_int_equal(wish.kind, AGX_CLIENT_WISH_WRITE);
+        agx_client_conn_pending(wish.conn, segments);
+        agx_client_conn_sent(wish.conn, segments[0].n / 2);
+        agx_client_call_free(s.f.client, call, s.f.now);
+        memset(large, 'b', 3 << 20);
+        free(large);
+        settle(&s);
+        assert_int_equal(s.links, 2);
+        assert_int_equal(s.n_calls, 1);
+        end_call(&s, &s.calls[0]);
+        assert_is_value(&s, other, "x");
+        close_server(&s);
+}
+
+static void test_large_arguments_and_values(void **state)
+{
+        agx_client_config config = link_config(UINT64_MAX);
+        size_t n = 5 << 20;
+        char *large = calloc(1, n + 1);
+        agx_rpc_event event = {.kind = AGX_RPC_RESULT, .call_id = AGX_VIEW("000102030405060708090a0b0c0d0e0f-1")};
+        const agx_client_result *result;
+        agx_client_call *call;
+        server s;
+
+        (void)state;
+        assert_non_null(large);
+        memset(large, 'a', n);
+        open_server(&s, &config);
+        call = call_with(&s, large);
+        settle(&s);
+        assert_int_equal(s.n_calls, 1);
+        event.value = agx_view_of(large, n);
+        emit_rpc(link_of(&s), &event);
+        result = done(&s, call);
+        assert_int_equal(result->outcome, AGX_CLIENT_VALUE);
+        assert_true(agx_view_eq(result->value, event.value));
+        agx_client_call_free(s.f.client, call, s.f.now);
+        close_server(&s);
+        free(large);
+}
+
+/* A link lost in the middle of arguments: nobody has seen them, so they are sent again without a question. */
+static void test_lost_while_it_is_sent(void **state)
+{
+        agx_client_config config = link_config(UINT64_MAX);
+        size_t n = 3 << 20;
+        char *large = calloc(1, n + 1);
+        agx_client_call *call;
+        server s;
+
+        (void)state;
+        assert_non_null(large);
+        memset(large, 'a', n);
+        open_server(&s, &config);
+        s.at_once = true;
+        s.f.budget = 1 << 20;
+        call = call_with(&s, large);
+        settle(&s);
+        assert_int_equal(s.links, 2);
+        assert_int_equal(s.resumed, 0);
+        assert_is_value(&s, call, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
+        assert_int_equal(s.n_calls, 1);
+        close_server(&s);
+        free(large);
+}
+
+/* ---- races ---- */
+
+/* The result comes over the link while the POST has not been answered. */
+static void test_result_overtakes_the_202(void **state)
+{
+        agx_client_config config = link_config(100);
+        agx_client_call *first, *call;
+        server s;
+        end *post;
+
+        (void)state;
+        open_server(&s, &config);
+        first = call_with(&s, "long");
+        settle(&s);
+        s.hold = true;
+        call = call_with(&s, "x");
+        settle(&s);
+        post = s.calls[1].post;
+        s.calls[1].post = NULL;
+        post->asked = false; /* serve() must not look at it */
+        end_call(&s, &s.calls[1]);
+        assert_is_value(&s, call, "x");
+        answer_accepted(&s.f, post);
+        settle(&s);
+        assert_true(s.calls[1].gone);
+        end_call(&s, &s.calls[0]);
+        assert_is_value(&s, first, "long");
+        close_server(&s);
+}
+
+static void test_never_seen_for_ever(void **state)
+{
+        agx_client_config config = link_config(UINT64_MAX);
+        agx_client_call *call;
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        call = call_with(&s, "x");
+        settle(&s);
+        for (int i = 0; i <= AGX_CLIENT_REASKS_MAX; ++i) {
+                unavailable(&s, AGX_VIEW("000102030405060708090a0b0c0d0e0f-1"), "never_seen");
+                settle(&s);
+        }
+        assert_fault(&s.f, call, "ResultUnavailable", "never_seen");
+        close_server(&s);
+}
+
+static void test_outcomes_of_strangers_are_passed_over(void **state)
+{
+        static const char *const ids[] = {"x",
+                                          "000102030405060708090a0b0c0d0e0f-2",
+                                          "000102030405060708090a0b0c0d0e0f-",
+                                          "000102030405060708090a0b0c0d0e0f-01",
+                                          "f00102030405060708090a0b0c0d0e0f-1",
+                                          "000102030405060708090a0b0c0d0e0f-99999999999999999999999"};
+        agx_client_config config = link_config(UINT64_MAX);
+        agx_client_call *call;
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        call = call_with(&s, "x");
+        settle(&s);
+        for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); ++i) {
+                agx_rpc_event event = {.kind = AGX_RPC_RESULT, .call_id = agx_view_str(ids[i]), .value = AGX_VIEW("v")};
+
+                emit_rpc(link_of(&s), &event);
+                emit(link_of(&s), "other", AGX_VIEW("?"));
+        }
+        settle(&s);
+        assert_null(agx_client_next_done(s.f.client));
+        assert_int_equal(s.links, 1);
+        end_call(&s, &s.calls[0]);
+        assert_is_value(&s, call, "x");
+        close_server(&s);
+}
+
+static void test_hostile_events_end_the_link_only(void **state)
+{
+        static const char *const raw[] = {
+                "\x81\x0f"
+                "451000000-/rpc,[", /* attachments without end */
+                "\x81\x12"
+                "450-/rpc,[\"a\",{}]xx", /* none, and bytes behind */
+                "\x81\x1b"
+                "451-/rpc,[\"a\",\"none here\"]x",
+                "\x81\x02"
+                "47", /* no such packet */
+                "\x81\x01"
+                "9", /* nor in Engine.IO */
+                "\x81\x01"
+                "0", /* a second opening */
+                "\x81\x01"
+                "1", /* goodbye */
+                "\x82\x03"
+                "abc", /* an attachment of nothing */
+                "\x81\x08"
+                "41/rpc,x",
+                "\x81\x07"
+                "41/rpc,",
+                "\x81\x7f\x00\x00\x00\x00\xff\xff\xff\xff",
+                "\x81\x7f\xff\xff\xff\xff\xff\xff\xff\xff",
+                "\xc1\x00",
+                "\x88\x02\x03\xe8",
+        };
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(raw) / sizeof(raw[0]); ++i) {
+                static const size_t lengths[] = {17, 20, 29, 4, 3, 3, 3, 5, 10, 9, 10, 10, 2, 4};
+                agx_client_config config = link_config(UINT64_MAX);
+                agx_client_call *call;
+                server s;
+
+                open_server(&s, &config);
+                call = call_with(&s, "x");
+                settle(&s);
+                give(&s.f, link_of(&s), agx_view_of(raw[i], lengths[i]));
+                settle(&s);
+                let_pass(&s, 1000);
+                if (s.links != 2)
+                        fail_msg("row %zu did not end the link", i);
+                end_call(&s, &s.calls[0]);
+                assert_is_value(&s, call, "x");
+                close_server(&s);
+        }
+}
+
+/* ---- every cut ---- */
+
+/* One value per call and one run at most, wherever a connection is cut; gives how many bytes the scenario takes. */
+static void scenario(server *s, size_t budget, uint64_t sync)
+{
+        static const char *const arguments[] = {"a", "b", "c"};
+        agx_client_config config = link_config(sync);
+        agx_client_call *calls[3];
+        size_t n_done = 0;
+
+        open_server(s, &config);
+        s->f.budget = budget;
+        for (int i = 0; i < 3; ++i)
+                calls[i] = call_with(s, arguments[i]);
+        for (int turn = 0; turn < 50 && n_done < 3; ++turn) {
+                agx_client_call *call;
+
+                settle(s);
+                for (size_t i = 0; i < s->n_calls && turn > 1; ++i)
+                        end_call(s, &s->calls[i]);
+                settle(s);
+                while ((call = agx_client_next_done(s->f.client))) {
+                        const agx_client_result *result = agx_client_call_result(call);
+
+                        ++n_done;
+                        if (result->outcome == AGX_CLIENT_UNREACHABLE && !s->n_calls) {
+                                agx_client_call_free(s->f.client, call, s->f.now);
+                                continue; /* there never was a connection */
+                        }
+                        assert_int_equal(result->outcome, AGX_CLIENT_VALUE);
+                        for (int i = 0; i < 3; ++i)
+                                if (calls[i] == call)
+                                        assert_true(agx_view_eq(result->value, agx_view_str(arguments[i])));
+                        agx_client_call_free(s->f.client, call, s->f.now);
+                }
+                let_pass(s, 100);
+        }
+        assert_int_equal(n_done, 3);
+        assert_true(s->n_calls == 3 || !s->n_calls); /* the table would hold a second run as another row */
+        for (size_t i = 0; i < s->n_calls; ++i)
+                assert_int_equal(s->calls[i].runs, 1);
+        assert_int_equal(agx_client_count(s->f.client).linked, 0);
+}
+
+static void test_cut_at_every_byte(void **state)
+{
+        (void)state;
+        for (int road = 0; road < 2; ++road) {
+                size_t budget = 0;
+                bool cut;
+
+                do {
+                        server s;
+
+                        scenario(&s, budget, road ? 100 : UINT64_MAX);
+                        cut = s.f.budget == SIZE_MAX;
+                        close_server(&s);
+                        ++budget;
+                        assert_true(budget < 20000);
+                } while (cut || budget == 1);
+                assert_true(budget > 500);
+        }
+}
+
+/* ---- memory ---- */
+
+static void test_any_allocation_may_fail(void **state)
+{
+        (void)state;
+        for (int road = 0; road < 2; ++road) {
+                size_t n = 0;
+                bool failed;
+
+                do {
+                        agx_client_config config = link_config(road ? 100 : UINT64_MAX);
+                        agx_client_call *call = NULL;
+                        server s;
+
+                        open_server(&s, &config);
+                        agx_oom_arm(++n);
+                        if (!agx_client_start(s.f.client, AGX_VIEW("m::f"), AGX_VIEW("x"), AGX_VIEW_NULL, UINT64_MAX,
+                                              NULL, s.f.now, &call)) {
+                                agx_client_call *ready = NULL;
+
+                                for (int turn = 0; turn < 20 && !ready; ++turn) {
+                                        let_pass(&s, 100);
+                                        if (turn > 1 && s.n_calls)
+                                                end_call(&s, &s.calls[0]);
+                                        settle(&s);
+                                        ready = agx_client_next_done(s.f.client);
+                                }
+                                assert_ptr_equal(ready, call);
+                                agx_client_call_free(s.f.client, call, s.f.now);
+                        }
+                        failed = agx_oom_disarm();
+                        close_server(&s);
+                        assert_true(n < 5000);
+                } while (failed);
+                assert_true(n > 10);
+        }
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_short_call_needs_no_link),
+                cmocka_unit_test(test_long_call_is_awaited_on_the_link),
+                cmocka_unit_test(test_without_http_everything_goes_over_the_link),
+                cmocka_unit_test(test_token_goes_with_the_link_after_the_proof),
+                cmocka_unit_test(test_no_socketio_is_asked_by_post),
+                cmocka_unit_test(test_failing_posts_fall_back_to_the_link),
+                cmocka_unit_test(test_neither_road),
+                cmocka_unit_test(test_result_survives_a_lost_link),
+                cmocka_unit_test(test_lost_post_is_resumed),
+                cmocka_unit_test(test_dropped_and_other_instances),
+                cmocka_unit_test(test_no_reconnection_fails_all),
+                cmocka_unit_test(test_attempts_are_bounded_and_pauses_grow),
+                cmocka_unit_test(test_first_link_that_cannot_be_opened),
+                cmocka_unit_test(test_silence_while_joining),
+                cmocka_unit_test(test_silent_link_ends_after_its_heartbeat),
+                cmocka_unit_test(test_abandoned_call_is_cancelled),
+                cmocka_unit_test(test_cancel_that_overtakes),
+                cmocka_unit_test(test_call_never_sent_is_taken_back),
+                cmocka_unit_test(test_deadline_cancels),
+                cmocka_unit_test(test_abandoned_while_it_is_sent),
+                cmocka_unit_test(test_large_arguments_and_values),
+                cmocka_unit_test(test_lost_while_it_is_sent),
+                cmocka_unit_test(test_result_overtakes_the_202),
+                cmocka_unit_test(test_never_seen_for_ever),
+                cmocka_unit_test(test_outcomes_of_strangers_are_passed_over),
+                cmocka_unit_test(test_hostile_events_end_the_link_only),
+                cmocka_unit_test(test_cut_at_every_byte),
+                cmocka_unit_test(test_any_allocation_may_fail),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
