@@ -43,6 +43,17 @@ def runtime() -> str:
     return found
 
 
+servers: list[Server] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_behind() -> Iterator[None]:
+    """Stop what a failed test has left running."""
+    yield
+    while servers:
+        servers.pop().stop()
+
+
 class Server:
     """One server process and what it said."""
 
@@ -88,6 +99,7 @@ class Server:
                 stderr=stderr or log,
                 **popen,
             )
+        servers.append(self)
         for fd in fds:
             os.close(fd)
         with os.fdopen(ready) as lines:
