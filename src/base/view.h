@@ -41,7 +41,7 @@ static inline bool agx_view_starts(agx_view a, agx_view prefix)
 /* The view without its first `n` bytes; `n` must not exceed the length. */
 static inline agx_view agx_view_from(agx_view a, size_t n)
 {
-        return (agx_view){a.p + n, a.n - n};
+        return (agx_view){n ? a.p + n : a.p, a.n - n};
 }
 
 /* The first `n` bytes, or all there are. */

@@ -36,7 +36,7 @@ static void take(agx_output *o, const char *bytes, size_t n, agx_buf *log)
 static void assert_log(const agx_buf *log, const char *expected)
 {
         assert_int_equal(log->len, strlen(expected));
-        assert_memory_equal(log->data + log->head, expected, log->len);
+        assert_memory_equal(agx_buf_view(log).p, expected, log->len);
 }
 
 static void every_split_gives_the_same_lines(void **state)
