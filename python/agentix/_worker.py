@@ -227,7 +227,7 @@ class Worker:
         except OverflowError as error:
             self._send_error(call, "FrameTooLarge", f"the return value is too large: {error}")
         except OSError as error:
-            _warn("a result could not be sent: %s", error)
+            self._end_unheard("a result could not be sent: %s", error)
         return None
 
     def _fail(self, call: Call, error: BaseException) -> None:
@@ -260,7 +260,12 @@ class Worker:
         try:
             self.channel.send_error(call.id, kind, message, trace, cancelled)
         except OSError as error:
-            _warn("an error could not be sent: %s", error)
+            self._end_unheard("an error could not be sent: %s", error)
+
+    def _end_unheard(self, text: str, error: OSError) -> None:
+        """End the process, so that the server ends this call: nobody would ever answer it, nor any later one."""
+        _warn(text, error)
+        self._exit()
 
     # ---- cancelling ----
 

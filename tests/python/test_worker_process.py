@@ -210,3 +210,11 @@ def test_a_peer_that_is_gone_is_no_reason_for_a_signal() -> None:
             w.start("work", 2000, 1)
         w.socket.close()
         assert w.wait() == 0
+
+
+@pytest.mark.parametrize("then", ["pass", "1 / 0"])
+def test_a_worker_whose_descriptor_a_target_closed_ends_instead_of_leaving_the_call_open(then: str) -> None:
+    with worker() as w:
+        w.start("builtins::exec", f"import os; os.closerange(3, 64); {then}")
+        assert w.wait() == 0
+        assert "could not be sent: [Errno 9]" in w.stderr
