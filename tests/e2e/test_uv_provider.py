@@ -401,6 +401,18 @@ def test_a_directory_that_others_could_write_to_is_refused(run: Any, reuse: UvPr
     run(main())
 
 
+@pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("/nowhere")], ids=["file", "link"])
+def test_what_is_no_directory_is_refused_in_its_place(
+    make: Callable[[Path], None], run: Any, reuse: UvProviderConfig, places: Places
+) -> None:
+    async def main() -> None:
+        make(places.sandboxes)
+        with pytest.raises(RuntimeError, match="not a directory of yours alone"):
+            await UvProvider(reuse).create(CONFIG)
+
+    run(main())
+
+
 def test_a_forked_child_leaves_the_sandboxes_and_the_environment(run: Any, project: Any, places: Places) -> None:
     async def main() -> None:
         async with UvProvider(project()) as provider, provider.session(CONFIG) as sandbox:

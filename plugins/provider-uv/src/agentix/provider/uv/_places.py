@@ -56,7 +56,8 @@ def wheels() -> Path:
 
 
 def _private(path: Path) -> Path:
-    path.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):  # also for what is no directory, which the look below tells
+        path.mkdir(mode=0o700)
     info = path.lstat()
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
         raise RuntimeError(f"{path} is not a directory of yours alone; remove it, or see to it that it is")
