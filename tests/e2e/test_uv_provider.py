@@ -878,7 +878,11 @@ def test_a_provider_that_is_forgotten_takes_its_environment_along(run: Any, proj
         ({"project": "PROJECT", "host": "0.0.0.0"}, "host"),  # noqa: S104
         ({"project": "PROJECT", "host": "localhost"}, "host"),
         ({"project": "PROJECT", "health_timeout": 0}, "health_timeout"),
+        ({"project": "PROJECT", "health_timeout": float("nan")}, "health_timeout"),
+        ({"project": "PROJECT", "health_timeout": "60"}, "health_timeout"),
         ({"project": "PROJECT", "lease": -1}, "lease"),
+        ({"project": "PROJECT", "lease": float("inf")}, "lease"),
+        ({"project": "PROJECT", "lease": True}, "lease"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], named_in: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -58,9 +59,9 @@ class UvProviderConfig:
             raise ValueError(
                 f"host: {self.host!r} is not a loopback address; nobody elsewhere is to reach these sandboxes"
             )
-        if self.health_timeout <= 0:
+        if not _is_seconds(self.health_timeout):
             raise ValueError(f"health_timeout: {self.health_timeout!r} is not a number of seconds above 0")
-        if self.lease is not None and self.lease <= 0:
+        if self.lease is not None and not _is_seconds(self.lease):
             raise ValueError(f"lease: {self.lease!r} is not a number of seconds above 0; use None for no lease")
 
     def to_provider(self) -> UvProvider:
@@ -68,3 +69,7 @@ class UvProviderConfig:
         from ._provider import UvProvider
 
         return UvProvider(self)
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
