@@ -303,24 +303,42 @@ def test_a_sandbox_whose_server_was_killed(run: Any, reuse: UvProviderConfig) ->
     run(main())
 
 
-def test_a_killed_host_leaves_no_process_and_its_directories_are_swept(
-    run: Any, reuse: UvProviderConfig, places: Places
-) -> None:
-    body = """
+TWO_SANDBOXES = """
 for _ in range(2):
     sandbox = await provider.create(config)
     asyncio.ensure_future(sandbox.remote(t.nap, 600))
     print(*await sandbox.remote(t.ids), flush=True)
 await asyncio.sleep(600)
 """
-    with host(body, str(reuse.reuse_venv)) as process:
-        assert process.stdout is not None
-        pids = [int(pid) for _ in range(2) for pid in process.stdout.readline().split()]
-        assert len(pids) == 4
+
+
+def pids_of_two_sandboxes(process: subprocess.Popen[str]) -> list[int]:
+    assert process.stdout is not None
+    pids = [int(pid) for _ in range(2) for pid in process.stdout.readline().split()]
+    assert len(pids) == 4
+    return pids
+
+
+def test_a_killed_host_leaves_nothing(reuse: UvProviderConfig, places: Places) -> None:
+    with host(TWO_SANDBOXES, str(reuse.reuse_venv)) as process:
+        pids = pids_of_two_sandboxes(process)
+        assert len(places.left()) == 2
         process.kill()
     began = time.monotonic()
     until(lambda: all(map(gone, pids)))
     assert time.monotonic() - began < 15  # 2 s on an idle machine
+    until(lambda: places.left() == [])
+
+
+def test_what_killed_servers_leave_is_swept(run: Any, reuse: UvProviderConfig, places: Places) -> None:
+    with host(TWO_SANDBOXES, str(reuse.reuse_venv)) as process:
+        pids = pids_of_two_sandboxes(process)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)  # none may notice that its host is gone
+        process.kill()
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+    until(lambda: all(map(gone, pids)))
     assert len(places.left()) == 2
 
     async def main() -> None:
