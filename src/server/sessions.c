@@ -4,6 +4,7 @@
  */
 #include "server/sessions.h"
 #include "base/err.h"
+#include "proto/limits.h"
 
 #include <stdlib.h>
 
@@ -104,6 +105,14 @@ void agx_sessions_release(agx_sessions *s, agx_session *session)
                 return;
         agx_list_push_back(&s->unused, &session->unused);
         trim(s);
+}
+
+bool agx_sessions_name_ok(agx_view name)
+{
+        for (size_t i = 0; i < name.n; i++)
+                if (name.p[i] <= ' ' || name.p[i] >= 0x7f)
+                        return false;
+        return name.n && name.n <= AGX_MAX_SESSION;
 }
 
 bool agx_sessions_split(agx_view id, agx_view *name, uint64_t *number)

@@ -42,6 +42,8 @@ int agx_sessions_make(agx_sessions *s, agx_view name, agx_session **session);
 void agx_sessions_hold(agx_sessions *s, agx_session *session);
 void agx_sessions_release(agx_sessions *s, agx_session *session);
 
+/* Whether a client may call its session so: 1 to AGX_MAX_SESSION visible ASCII characters. */
+bool agx_sessions_name_ok(agx_view name);
 /* Splits `<session>-<counter>`: a plain decimal without leading zeros. `*number` is the counter plus one, so that 0 is
  * below them all. */
 bool agx_sessions_split(agx_view id, agx_view *name, uint64_t *number);
