@@ -618,10 +618,22 @@ static const handler HANDLERS[AGX_PICKLE_KINDS] = {
 
 /* --- the load --- */
 
+enum { STEPS_PER_BREATH = 4096 };
+
+/* Gives up the interpreter for a moment. A value that is decoded in a thread would otherwise stop the host's event loop for
+ * as long as it takes; what is half built belongs to this load alone, so nothing of it can change meanwhile. */
+static void breathe(void)
+{
+        Py_BEGIN_ALLOW_THREADS;
+        Py_END_ALLOW_THREADS;
+}
+
 /* Runs until STOP. */
 static int run(agx_unpickler *u)
 {
-        for (;;) {
+        for (unsigned step = 1;; ++step) {
+                if (step % STEPS_PER_BREATH == 0)
+                        breathe();
                 if (agx_pickle_next(&u->reader, &u->op))
                         return agx_unpickle_fail_stream(u);
                 if (u->op.kind == AGX_PICKLE_STOP)

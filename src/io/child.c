@@ -78,9 +78,11 @@ static void child_close_above(int keep)
 
 static int child_descriptors(const int *fds, int *error_fd)
 {
-        int high[CHILD_FDS], last = fds[3] >= 0 ? 3 : 2;
+        int high[CHILD_FDS], last = fds[3] >= 0 ? 3 : 2, moved = fcntl(*error_fd, F_DUPFD_CLOEXEC, CHILD_FD_FLOOR);
 
-        *error_fd = fcntl(*error_fd, F_DUPFD_CLOEXEC, CHILD_FD_FLOOR);
+        if (moved < 0)
+                return -errno; /* the old one still works, and tells */
+        *error_fd = moved;
         for (int i = 0; i <= last; i++) {
                 int fd = fds[i] >= 0 ? fds[i] : open("/dev/null", O_RDWR | O_CLOEXEC);
 

@@ -8,6 +8,8 @@ import fractions
 import math
 import pathlib
 import pickle
+import threading
+import time
 import types
 import typing
 import uuid
@@ -249,3 +251,24 @@ def test_trust(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_trust(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTIX_PICKLE_TRUST", word)
     refuse(pickle.dumps(math.sin), "math.sin")
+
+
+def test_other_threads_run_during_a_large_load() -> None:
+    data = pickle.dumps([{"number": i, "text": [str(i)]} for i in range(200_000)], 5)
+    began = threading.Event()
+    done = threading.Event()
+
+    def load() -> None:
+        began.set()
+        restricted_loads(data)
+        done.set()
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    began.wait()
+    turns = 0
+    while not done.is_set():
+        time.sleep(0)
+        turns += 1
+    thread.join()
+    assert turns > 10  # a load that keeps the interpreter leaves one or two
