@@ -254,7 +254,7 @@ def test_no_trust(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_other_threads_run_during_a_large_load() -> None:
-    data = pickle.dumps([{"number": i, "text": [str(i)]} for i in range(200_000)], 5)
+    data = pickle.dumps([{"number": i, "text": [str(i)]} for i in range(400_000)], 5)
     began = threading.Event()
     done = threading.Event()
 
@@ -271,4 +271,4 @@ def test_other_threads_run_during_a_large_load() -> None:
         time.sleep(0)
         turns += 1
     thread.join()
-    assert turns > 10  # a load that keeps the interpreter leaves one or two
+    assert turns > 4  # a load that keeps the interpreter leaves one or two
