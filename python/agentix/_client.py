@@ -8,6 +8,7 @@ resolving names, TLS, pickling.
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass
 from pickle import dumps
@@ -42,6 +43,9 @@ _PICKLE_PROTOCOL = 5
 # Bytes: larger values are decoded in a thread, so that the event loop goes on.
 _DECODE_HERE_MAX = 1 << 20
 _LOOKUP_SECONDS = 30.0
+_GRACE_MAX_SECONDS = 1e6
+# How long close() waits for cancels to leave.
+_CANCELS_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -87,9 +91,11 @@ class RuntimeClient:
     `base_url` is `http://host:port`, `https://host:port` or `http+unix://%2Fpath%2Fto%2Fsocket`. The connection is made
     by the first call, or by `async with`. All times are in seconds:
 
-    - `timeout` bounds each HTTP request, not a call: a longer call is asked for again until its result is there.
+    - `timeout` bounds each HTTP request, not a call.
     - `call_deadline` bounds each call once there is a connection, the start of the worker included; None: no bound.
-    - `http_sync_ms` (milliseconds) is how long a call may take to be answered inline; None: never inline.
+    - `http_sync_ms` (milliseconds) is how long a call may take to be answered by HTTP, which is the quickest way. A longer
+      one is awaited on a Socket.IO connection, which is opened then; with None every call goes over that one. A server
+      that offers none is asked again by HTTP.
     - `cancel_grace` is how long a cancelled target may take to end before its worker is retired.
     - `reconnection` says whether lost connections are made anew (they are), `reconnection_attempts` how often in a row
       (0: without end), `reconnection_delay` how long after the first failure, growing up to `reconnection_delay_max`,
@@ -130,8 +136,6 @@ class RuntimeClient:
         )
         self._base_url = address.shown
         self._call_deadline = call_deadline
-        self._http_sync_ms = http_sync_ms  # this and cancel_grace are for the Socket.IO road
-        self._cancel_grace = cancel_grace
         self._closed = False
         self._shell = _Shell(address, call_deadline, ssl)
         self._core = self._shell.core = ClientCore(
@@ -145,6 +149,8 @@ class RuntimeClient:
             token=_address.token(token),
             secure=address.secure,
             timeout=float(timeout),
+            http_sync=-1.0 if http_sync_ms is None else float(http_sync_ms),
+            grace=min(float(cancel_grace), _GRACE_MAX_SECONDS),
             **knobs,
         )
 
@@ -181,6 +187,7 @@ class RuntimeClient:
     async def close(self) -> None:
         """Close all connections; calls in flight fail with `RuntimeUnreachable`. A second call does nothing."""
         self._closed = True
+        await self._shell.say_cancels()
         self._core.close("the client was closed")
         await self._shell.settle()
 
@@ -198,7 +205,7 @@ class RuntimeClient:
 
 
 async def _perform(client: RuntimeClient, name: str, arguments: bytes) -> Any:
-    """One call, from its pickled arguments to its value. Other roads than POST /call will begin in the core, too."""
+    """One call, from its pickled arguments to its value."""
     if client._closed:  # pyright: ignore[reportPrivateUsage]
         client._must_be_open()  # pyright: ignore[reportPrivateUsage]
     value = await client._core.call(name, arguments, None, client._call_deadline)  # pyright: ignore[reportPrivateUsage]
@@ -296,6 +303,12 @@ class _Shell:
         return transport
 
     # ---- closing ----
+
+    async def say_cancels(self) -> None:
+        """Wait a moment for cancels that have no connection yet."""
+        until = time.monotonic() + _CANCELS_SECONDS
+        while self.core.counts()["cancels"] and time.monotonic() < until:
+            await asyncio.sleep(0.005)
 
     async def settle(self) -> None:
         """Let transports that were aborted say their last."""

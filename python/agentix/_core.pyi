@@ -107,6 +107,8 @@ class ClientCore:
         delay: float,
         delay_max: float,
         jitter: float,
+        http_sync: float,
+        grace: float,
     ) -> None: ...
     def call(
         self, name: str, arguments: bytes, context: bytes | None, deadline: float | None, /

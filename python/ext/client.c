@@ -421,9 +421,10 @@ static PyObject *core_counts(PyObject *self, PyObject *ignored)
         (void)ignored;
         for (client_pending *p = core_of(self)->pending; p; p = p->next)
                 ++pending;
-        return Py_BuildValue("{snsnsnsnsn}", "pending", (Py_ssize_t)pending, "waiting", (Py_ssize_t)counts.waiting,
-                             "pausing", (Py_ssize_t)counts.pausing, "connections", (Py_ssize_t)counts.connections,
-                             "acks", (Py_ssize_t)counts.acks);
+        return Py_BuildValue("{snsnsnsnsnsnsn}", "linked", (Py_ssize_t)counts.linked, "cancels",
+                             (Py_ssize_t)counts.cancels, "pending", (Py_ssize_t)pending, "waiting",
+                             (Py_ssize_t)counts.waiting, "pausing", (Py_ssize_t)counts.pausing, "connections",
+                             (Py_ssize_t)counts.connections, "acks", (Py_ssize_t)counts.acks);
 }
 
 static PyObject *core_session(PyObject *self, void *closure)
@@ -530,7 +531,7 @@ typedef struct options {
         const char *unix_path, *host, *authority, *prefix, *headers, *token;
         Py_ssize_t n_unix_path, n_authority, n_prefix, n_headers, n_token;
         int port, secure, reconnect;
-        double timeout, delay, delay_max, jitter;
+        double timeout, delay, delay_max, jitter, http_sync, grace;
         unsigned attempts;
 } options;
 
@@ -548,23 +549,27 @@ static agx_client_config config_of(const options *o)
                 .delay_ms = (uint64_t)(o->delay * 1000.0),
                 .delay_max_ms = (uint64_t)(o->delay_max * 1000.0),
                 .jitter = (unsigned)(o->jitter * 100.0),
+                .link = true,
+                .http_sync_ms = o->http_sync < 0 ? UINT64_MAX : (uint64_t)o->http_sync,
+                .grace_ms = (uint64_t)(o->grace * 1000.0),
         };
 }
 
 static int parse(options *o, PyObject *args, PyObject *kwargs)
 {
-        static char *names[] = {"shell",   "unix_path", "host",   "port",    "authority", "prefix",
-                                "headers", "token",     "secure", "timeout", "reconnect", "attempts",
-                                "delay",   "delay_max", "jitter", NULL};
+        static char *names[] = {"shell",   "unix_path", "host",   "port",      "authority", "prefix",
+                                "headers", "token",     "secure", "timeout",   "reconnect", "attempts",
+                                "delay",   "delay_max", "jitter", "http_sync", "grace",     NULL};
 
-        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O$z#zis#s#s#z#pdpIddd:ClientCore", names, &o->shell,
+        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O$z#zis#s#s#z#pdpIddddd:ClientCore", names, &o->shell,
                                          &o->unix_path, &o->n_unix_path, &o->host, &o->port, &o->authority,
                                          &o->n_authority, &o->prefix, &o->n_prefix, &o->headers, &o->n_headers,
                                          &o->token, &o->n_token, &o->secure, &o->timeout, &o->reconnect, &o->attempts,
-                                         &o->delay, &o->delay_max, &o->jitter))
+                                         &o->delay, &o->delay_max, &o->jitter, &o->http_sync, &o->grace))
                 return -1;
         if (o->timeout > 0 && o->timeout < 1e9 && o->delay >= 0 && o->delay < 1e9 && o->delay_max >= 0 &&
-            o->delay_max < 1e9 && o->jitter >= 0 && o->jitter <= 1)
+            o->delay_max < 1e9 && o->jitter >= 0 && o->jitter <= 1 && o->http_sync < 1e12 && o->grace >= 0 &&
+            o->grace < 1e9)
                 return 0;
         PyErr_SetString(PyExc_ValueError, "a number is out of range");
         return -1;

@@ -43,10 +43,10 @@ def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], 
 
 @contextlib.asynccontextmanager
 async def serving(
-    *, token: str | None = None, behaviour: Behaviour | None = None, **options: Any
+    *, token: str | None = None, behaviour: Behaviour | None = None, socketio: bool = False, **options: Any
 ) -> AsyncIterator[tuple[StandIn, RuntimeClient]]:
     """A stand-in server with the usual functions, and a client of it; at the end nothing may be left or be wrong."""
-    server = StandIn(token=token, behaviour=behaviour)
+    server = StandIn(token=token, behaviour=behaviour, socketio=socketio)
     for function in (add, echo, nap, fail):
         server.functions[function.__name__] = BODIES[function.__name__]
     async with server:

@@ -20,6 +20,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import standin_sio
+
 HEAD_MAX = 32 << 10
 FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\x00]*?)[ \t]*")
 
@@ -32,6 +34,8 @@ def pack(value: Any) -> bytes:
         return b"\xc0"
     if isinstance(value, bool):
         return b"\xc3" if value else b"\xc2"
+    if isinstance(value, float):
+        return struct.pack(">Bd", 0xCB, value)
     if isinstance(value, int):
         return struct.pack(">Bq", 0xD3, value)
     if isinstance(value, str):
@@ -64,6 +68,8 @@ def _unpack(data: memoryview) -> tuple[Any, memoryview]:
         return _unpack_array(head & 15, data)
     if head < 0xC0:
         return str(data[: head & 31], "utf-8"), data[head & 31 :]
+    if head == 0xCB:
+        return struct.unpack(">d", data[:8])[0], data[8:]
     sizes = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
     size = sizes[head]
     n, data = int.from_bytes(data[:size]), data[size:]
@@ -137,7 +143,14 @@ Handler = Callable[..., Awaitable[Any]]
 
 
 class StandIn:
-    def __init__(self, *, token: str | None = None, behaviour: Behaviour | None = None, ssl: Any = None) -> None:
+    def __init__(
+        self,
+        *,
+        token: str | None = None,
+        behaviour: Behaviour | None = None,
+        ssl: Any = None,
+        socketio: bool = False,
+    ) -> None:
         self.token = token
         self.behave = behaviour or Behaviour()
         self.instance = secrets.token_hex(8)
@@ -148,6 +161,14 @@ class StandIn:
         self.connections: list[Connection] = []
         self.violations: list[str] = []
         self.open = 0
+        self.socketio = socketio
+        self.links: dict[str | None, standin_sio.Link] = {}
+        self.waiting: dict[str, asyncio.Future[None]] = {}  # POSTs that wait; set: answered by 202 at once
+        self.cancelled: list[str] = []
+        self.sio_events: Counter[str] = Counter()
+        self.masks: set[bytes] = set()
+        self.ping_ms = 25000
+        self.pongs = 0
         self._ssl = ssl
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -239,8 +260,22 @@ class StandIn:
             return await self._health(connection, request, writer)
         if (request.method, request.target) == ("POST", "/call"):
             return await self._call(connection, request, writer)
+        if (request.method, request.target) == ("GET", "/socket.io/?EIO=4&transport=websocket"):
+            return await self._link(connection, request, reader, writer)
         self.violations.append(f"{request.method} {request.target}")
         return await self._answer(writer, 404, b"")
+
+    async def _link(
+        self, connection: Connection, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        if connection.requests[0].target != "/health":
+            self.violations.append("a link before /health")
+        if self.token is not None and request.headers.get("authorization") != f"Bearer {self.token}":
+            return await self._answer(writer, 401, b"")
+        if not self.socketio:
+            return await self._answer(writer, 404, b"")
+        await standin_sio.serve(self, request, reader, writer)
+        return False
 
     async def _read(self, connection: Connection, reader: asyncio.StreamReader) -> Request | None:
         head = bytearray()
@@ -342,11 +377,15 @@ class StandIn:
         self.acked |= set(message.get("acks", []))
         repeated = call_id in self.calls
         if not repeated:
-            self.calls[call_id] = asyncio.get_running_loop().create_task(self._execute(call_id, name, arguments))
+            self._begin(call_id, name, arguments)
         task = self.calls[call_id]
         if self.behave.wait_cap is not None:
             wait = min(wait, self.behave.wait_cap)
-        await asyncio.wait([task], timeout=0 if repeated and not self.behave.repeats_wait else wait)
+        release = self.waiting[call_id] = asyncio.get_running_loop().create_future()
+        timeout = 0 if repeated and not self.behave.repeats_wait else wait
+        await asyncio.wait([task, release], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if self.waiting.get(call_id) is release:
+            del self.waiting[call_id]
         if not task.done():
             return await self._answer(writer, 202, pack({"call_id": call_id}), f"Location: /call/{call_id}")
         if self.behave.drop_replies > 0:
@@ -359,6 +398,51 @@ class StandIn:
         await self._answer(writer, 200, pack(reply), "Content-Type: application/msgpack")
         return not self.behave.close_after_reply
 
+    def _begin(self, call_id: str, name: str, arguments: bytes) -> None:
+        task = asyncio.get_running_loop().create_task(self._execute(call_id, name, arguments))
+        self.calls[call_id] = task
+        task.add_done_callback(lambda _: None if call_id in self.waiting else self._tell(call_id))
+
+    # ---- /rpc ----
+
+    def _tell(self, call_id: str) -> None:
+        link = self.links.get(call_id.partition("-")[0])
+        task = self.calls.get(call_id)
+        if link is not None and task is not None and not task.cancelled():
+            name, payload = standin_sio.as_event(call_id, task.result())
+            link.emit(name, pack(payload))
+
+    def _resume(self, link: standin_sio.Link, call_id: str) -> None:
+        task = self.calls.get(call_id)
+        if task is not None and not task.done():
+            if call_id in self.waiting:
+                self.waiting.pop(call_id).set_result(None)
+        elif task is not None and call_id not in self.acked and not self.behave.lose_kept:
+            self._tell(call_id)
+        else:
+            reply = failure("ResultUnavailable", "gone", reason="dropped" if task else "never_seen")
+            link.emit("call:error", pack(standin_sio.as_event(call_id, reply)[1]))
+
+    def on_rpc(self, link: standin_sio.Link, event: str, payload: bytes) -> None:
+        message = unpack(payload)
+        if event == "call":
+            if set(message) - {"context"} != {"call_id", "callable", "arguments"}:
+                self.violations.append(f"keys {set(message)}")
+            if message["call_id"] in self.calls:
+                self._resume(link, message["call_id"])
+            else:
+                self._begin(message["call_id"], message["callable"], message["arguments"])
+        elif event == "resume":
+            for call_id in message["call_ids"]:
+                self._resume(link, call_id)
+        elif event == "ack":
+            self.acked |= set(message["call_ids"])
+        elif message["call_id"] in self.calls:
+            self.cancelled.append(message["call_id"])
+            if message["call_id"] in self.waiting:
+                self.waiting.pop(message["call_id"]).set_result(None)
+            self.calls[message["call_id"]].cancel()
+
     async def _execute(self, call_id: str, name: str, arguments: bytes) -> dict[str, Any]:
         self.executions[call_id] += 1
         function = self.functions.get(name.rpartition("::")[2])
@@ -367,6 +451,8 @@ class StandIn:
         try:
             args, kwargs = pickle.loads(arguments)
             return {"ok": True, "value": pickle.dumps(await function(*args, **kwargs), 5)}
+        except asyncio.CancelledError:
+            return failure("Cancelled", "the remote call was cancelled", cancelled=True)
         except Exception as exc:
             return failure(type(exc).__name__, str(exc), traceback=f'File "sandbox.py", line 1\n{exc!r}')
 
