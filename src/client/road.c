@@ -5,6 +5,8 @@
  * link ends, all of them are unasked again, except those that were not sent whole, which nobody has seen. So after every
  * loss the next link begins with one `resume` of what is awaited, whatever happened before.
  *
+ * A cancel counts as delivered once its call's end is heard; until then it is said anew on each new link, and asked about.
+ *
  * A result is taken in whatever state its call is here: a call that is being sent again, or whose POST still waits, has
  * been run all the same. Whatever is heard is acknowledged, wanted or not.
  */
@@ -49,16 +51,56 @@ void agx_road_await(agx_client *c, agx_client_call *call)
         agx_calls_insert(told ? &c->asked : &c->unasked, call);
 }
 
+/* The oldest makes room; without memory it is lost, and its call goes on. */
+static void note_cancel(agx_buf *notes, const agx_client_cancel *note)
+{
+        if (agx_buf_append(notes, note, sizeof(*note)) == AGX_BUF_E_FULL) {
+                agx_buf_consume(notes, sizeof(*note));
+                agx_buf_append(notes, note, sizeof(*note));
+        }
+}
+
+static agx_client_cancel first_cancel(const agx_buf *notes)
+{
+        agx_client_cancel note;
+
+        memcpy(&note, agx_buf_view(notes).p, sizeof(note));
+        return note;
+}
+
 void agx_road_cancel(agx_client *c, uint64_t counter, uint32_t generation)
 {
-        agx_client_cancel note = {counter, generation};
+        if (agx_road_is_open(c))
+                note_cancel(&c->cancels, &(agx_client_cancel){.counter = counter, .generation = generation});
+}
 
-        if (!agx_road_is_open(c))
-                return;
-        if (agx_buf_append(&c->cancels, &note, sizeof(note)) == AGX_BUF_E_FULL) {
-                agx_buf_consume(&c->cancels, sizeof(note));
-                agx_buf_append(&c->cancels, &note, sizeof(note));
+/* Something was heard of a call that nobody here knows any more. */
+static void confirm_cancel(agx_client *c, uint64_t counter)
+{
+        for (size_t n = c->unconfirmed.len / sizeof(agx_client_cancel); n; --n) {
+                agx_client_cancel note = first_cancel(&c->unconfirmed);
+
+                agx_buf_consume(&c->unconfirmed, sizeof(note));
+                if (note.counter != counter)
+                        note_cancel(&c->unconfirmed, &note);
         }
+}
+
+static void say_cancels_again(agx_client *c)
+{
+        while (c->unconfirmed.len) {
+                agx_client_cancel note = first_cancel(&c->unconfirmed);
+
+                agx_buf_consume(&c->unconfirmed, sizeof(note));
+                note.said = true;
+                note_cancel(&c->cancels, &note);
+        }
+}
+
+static void forget_cancels(agx_client *c)
+{
+        agx_buf_clear(&c->cancels);
+        agx_buf_clear(&c->unconfirmed);
 }
 
 bool agx_road_abandon(agx_client *c, agx_client_call *call)
@@ -107,7 +149,7 @@ static void is_absent(agx_client *c, uint64_t now_ms)
 {
         c->link_absent = true;
         c->link_failures = 0;
-        agx_buf_clear(&c->cancels);
+        forget_cancels(c);
         turn_back(c, &c->unasked, now_ms);
         turn_back(c, &c->asked, now_ms);
         turn_back(c, &c->link_resend, now_ms);
@@ -120,7 +162,7 @@ void agx_road_fail(agx_client *c, const char *why)
 
         for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); ++i)
                 agx_list_foreach_safe(node, lists[i]) agx_calls_unreachable(c, call_of(node), why);
-        agx_buf_clear(&c->cancels);
+        forget_cancels(c);
         c->link_failures = 0;
         c->link_reopen_ms = 0;
         c->acks_due = false;
@@ -136,6 +178,7 @@ static bool has_calls(const agx_client *c)
 
 static void ask_all_again(agx_client *c)
 {
+        say_cancels_again(c);
         agx_list_foreach_safe(node, &c->asked)
         {
                 agx_client_call *call = call_of(node);
@@ -325,6 +368,8 @@ static void on_rpc(agx_client *c, agx_client_conn *conn, const agx_rpc_event *rp
                         return;
                 }
         }
+        if (!call)
+                confirm_cancel(c, counter);
         if (counter && !is_unavailable(rpc)) {
                 agx_calls_ack(c, counter);
                 c->acks_due = true;
@@ -408,24 +453,37 @@ static int say_resume(agx_client *c)
         return 0;
 }
 
+static int say_cancel(agx_client *c, const agx_client_cancel *note)
+{
+        char id[AGX_CLIENT_ID_MAX + 1];
+        agx_rpc_event event = {.kind = AGX_RPC_CANCEL,
+                               .call_id = agx_calls_id(c, note->counter, id),
+                               .has_grace = true,
+                               .grace = (double)c->config.grace_ms / 1000.0};
+        agx_mp_writer w = scratch(c);
+        int r;
+
+        agx_rpc_event_put(&w, &event, NULL, 0);
+        r = say(c, AGX_RPC_CANCEL, &w, AGX_VIEW_NULL, NULL);
+        if (r || !note->said)
+                return r;
+        event = (agx_rpc_event){.kind = AGX_RPC_RESUME};
+        w = scratch(c);
+        agx_rpc_event_put(&w, &event, &(agx_view){id, strlen(id)}, 1);
+        return say(c, AGX_RPC_RESUME, &w, AGX_VIEW_NULL, NULL);
+}
+
 static int say_cancels(agx_client *c)
 {
         while (c->cancels.len) {
-                agx_rpc_event event = {.kind = AGX_RPC_CANCEL, .has_grace = true};
-                char id[AGX_CLIENT_ID_MAX + 1];
-                agx_client_cancel note;
+                agx_client_cancel note = first_cancel(&c->cancels);
 
-                memcpy(&note, agx_buf_view(&c->cancels).p, sizeof(note));
                 if (note.generation == c->link->generation) {
-                        agx_mp_writer w = scratch(c);
-                        int r;
+                        int r = say_cancel(c, &note);
 
-                        event.call_id = agx_calls_id(c, note.counter, id);
-                        event.grace = (double)c->config.grace_ms / 1000.0;
-                        agx_rpc_event_put(&w, &event, NULL, 0);
-                        r = say(c, AGX_RPC_CANCEL, &w, AGX_VIEW_NULL, NULL);
                         if (r)
                                 return r;
+                        note_cancel(&c->unconfirmed, &note);
                 }
                 agx_buf_consume(&c->cancels, sizeof(note));
         }

@@ -34,6 +34,7 @@ static void init_scalars(agx_client *c, const agx_client_config *config)
         agx_buf_init(&c->long_head, AGX_HTTP_HEAD_MAX);
         agx_buf_init(&c->link_head, AGX_HTTP_HEAD_MAX);
         agx_buf_init(&c->cancels, AGX_CLIENT_CANCELS_KEPT * sizeof(agx_client_cancel));
+        agx_buf_init(&c->unconfirmed, AGX_CLIENT_CANCELS_KEPT * sizeof(agx_client_cancel));
         agx_buf_init(&c->health_head, AGX_HTTP_HEAD_MAX);
         agx_buf_init(&c->token, AGX_HTTP_HEAD_MAX);
         agx_buf_init(&c->scratch, AGX_CLIENT_OUT_MAX);
@@ -99,6 +100,7 @@ void agx_client_free(agx_client *c)
         wipe(&c->long_head);
         wipe(&c->link_head);
         agx_buf_deinit(&c->cancels);
+        agx_buf_deinit(&c->unconfirmed);
         agx_buf_deinit(&c->health_head);
         agx_buf_deinit(&c->scratch);
         free(c);

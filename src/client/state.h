@@ -118,7 +118,8 @@ struct agx_client {
         bool link_absent;        /* this instance offers none */
         unsigned link_failures;  /* in a row */
         uint64_t link_reopen_ms; /* not before */
-        agx_buf cancels;         /* of agx_client_cancel */
+        agx_buf cancels;         /* of agx_client_cancel: to be said */
+        agx_buf unconfirmed;     /* likewise: said, and nothing was heard of their calls since */
         bool acks_due;           /* some are of results that came over the link */
 };
 
@@ -151,6 +152,7 @@ uint64_t agx_calls_backoff(agx_client *c, unsigned nth);
 typedef struct agx_client_cancel {
         uint64_t counter;
         uint32_t generation;
+        bool said; /* on a link that was lost: it may have arrived */
 } agx_client_cancel;
 bool agx_road_is_open(const agx_client *c); /* whether a link may be had */
 bool agx_road_is_joined(const agx_client *c);

@@ -13,7 +13,7 @@
 #include "wire/ws.h"
 #include "wire/ws_handshake.h"
 
-enum { SERVED = 64 };
+enum { SERVED = 512 };
 
 typedef struct peer {
         agx_ws *ws;
@@ -27,6 +27,7 @@ typedef struct peer {
 typedef struct served {
         char id[64];
         char argument[32];
+        int instance;
         int runs;
         bool running, kept, gone, cancelled;
         int cancels;
@@ -37,6 +38,7 @@ typedef struct server {
         fixture f;
         served calls[SERVED];
         size_t n_calls;
+        int instance;     /* calls of an earlier one are not known any more */
         end *link;        /* that joined last */
         bool no_link;     /* GET /socket.io is 404 */
         bool no_auto;     /* what is upgraded is the test's to answer */
@@ -55,7 +57,7 @@ static inline server *server_of(fixture *f)
 static inline served *find(server *s, agx_view id)
 {
         for (size_t i = 0; i < s->n_calls; ++i)
-                if (agx_view_eq(agx_view_str(s->calls[i].id), id))
+                if (s->calls[i].instance == s->instance && agx_view_eq(agx_view_str(s->calls[i].id), id))
                         return &s->calls[i];
         return NULL;
 }
@@ -184,7 +186,9 @@ static inline served *begin_call(server *s, agx_view id, agx_view arguments)
         served *c = &s->calls[s->n_calls++];
 
         assert_true(s->n_calls <= SERVED);
-        *c = (served){.runs = 1, .running = true};
+        for (size_t i = 0; i + 1 < s->n_calls; ++i) /* not even by another instance */
+                assert_false(agx_view_eq(agx_view_str(s->calls[i].id), id));
+        *c = (served){.instance = s->instance, .runs = 1, .running = true};
         copy(c->id, sizeof(c->id), id);
         copy(c->argument, sizeof(c->argument), agx_view_first(arguments, 30));
         return c;

@@ -290,8 +290,16 @@ static inline void do_write(fixture *f, agx_client_conn *conn)
                         return;
                 }
                 f->budget -= f->budget == SIZE_MAX ? 0 : n;
-                serve_bytes(f, e, agx_view_first(segments[0], n));
-                agx_client_conn_sent(conn, n);
+                {
+                        _cleanup_(agx_buf_deinitp) agx_buf sent = AGX_BUF_NULL(AGX_MAX_MESSAGE);
+                        bool before = agx_oom_pause(true);
+
+                        assert_int_equal(agx_buf_append(&sent, segments[0].p, n),
+                                         0); /* the server may answer at once */
+                        agx_oom_pause(before);
+                        agx_client_conn_sent(conn, n);
+                        serve_bytes(f, e, agx_buf_view(&sent));
+                }
         }
         if (f->auto_health && e->asked && e->health)
                 answer_health(f, e);
