@@ -11,6 +11,7 @@
 #include "proto/limits.h"
 #include "proto/proof.h"
 #include "server/answer.h"
+#include "server/sessions.h"
 #include "wire/base64url.h"
 #include "wire/prefer.h"
 
@@ -191,12 +192,7 @@ static bool session_ok(const agx_http1_head *head, agx_view *session)
         bool repeated;
 
         *session = agx_http1_field_get(head, AGX_VIEW("Agentix-Session"), &repeated);
-        if (repeated || (session->p && (!session->n || session->n > AGX_MAX_SESSION)))
-                return false;
-        for (size_t i = 0; i < session->n; i++)
-                if (session->p[i] <= ' ' || session->p[i] >= 0x7f)
-                        return false;
-        return true;
+        return !repeated && (!session->p || agx_sessions_name_ok(*session));
 }
 
 static bool is_msgpack(const agx_http1_head *head)

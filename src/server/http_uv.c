@@ -145,16 +145,6 @@ static void on_deliver(agx_waiter *waiter, agx_call *call)
         pump(h);
 }
 
-static void on_forget(agx_waiter *waiter, agx_call *call)
-{
-        agx_http *h = agx_container_of(waiter, agx_http, waiter);
-
-        if (h->call == call)
-                h->call = NULL;
-        if (h->settling == call)
-                h->settling = NULL;
-}
-
 static void wait_for(agx_http *h, agx_call *call)
 {
         call->waiter = &h->waiter;
@@ -164,6 +154,23 @@ static void wait_for(agx_http *h, agx_call *call)
 static int accepted(agx_http *h, agx_view id)
 {
         return agx_conn_reply_accepted(&h->conn, now_of(h), id);
+}
+
+/* Somebody else is told what comes of the call. Who waits for it here gets his 202; what he sent behind it is looked at
+ * once that is out. */
+static void on_forget(agx_waiter *waiter, agx_call *call)
+{
+        agx_http *h = agx_container_of(waiter, agx_http, waiter);
+
+        if (h->settling == call)
+                h->settling = NULL;
+        if (h->call != call)
+                return;
+        h->call = NULL;
+        if (accepted(h, agx_call_id(call)))
+                failed(h);
+        else
+                agx_stream_touch(&h->stream);
 }
 
 /* The brain's patience is over, or there never was any. */

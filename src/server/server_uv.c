@@ -17,6 +17,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+static const agx_fault gone = {.type = {"WorkerDied", 10}, .message = {"the server is shutting down", 27}};
+
 enum { LAST_WORDS_MS = 200, ODD_FRAMES_TOLD = 20 };
 
 void agx_server_note(agx_server *s, const char *format, ...)
@@ -71,16 +73,108 @@ static void on_ledger_tick(agx_deadline *d)
         agx_deadline_set(d, agx_ledger_tick(s->calls.ledger, agx_loop_now(&s->loop)));
 }
 
-void agx_server_deliver(agx_server *s, agx_call *call)
+static void wake_links(agx_server *s)
 {
-        agx_waiter *waiter = call->waiter;
+        if (!agx_list_empty(&s->rpc.due))
+                agx_loop_flush_later(&s->loop, &s->links);
+}
 
-        if (waiter)
-                waiter->deliver(waiter, call);
-        else
-                agx_ledger_keep(s->calls.ledger, call);
+static void let_links_speak(agx_flush *f)
+{
+        agx_server *s = agx_container_of(f, agx_server, links);
+        agx_rpc_link *link;
+
+        while ((link = agx_rpc_due(&s->rpc)))
+                s->speak(link);
         agx_server_ledger_touched(s);
 }
+
+void agx_server_deliver(agx_server *s, agx_call *call)
+{
+        agx_waiter *waiter = call->waiter ? call->waiter : &s->rpc.waiter;
+
+        waiter->deliver(waiter, call);
+        wake_links(s);
+        agx_server_ledger_touched(s);
+}
+
+/* ---- events ---- */
+
+static void on_worker_unavailable(void *user, const agx_fault *fault)
+{
+        agx_server *s = user;
+        agx_call *call;
+
+        while ((call = agx_calls_unavailable(&s->calls, fault)))
+                agx_server_deliver(s, call);
+}
+
+/* Calls wait for a worker; at the end there will be none. */
+static void want_worker(agx_server *s)
+{
+        if (s->site.draining)
+                on_worker_unavailable(s, &gone);
+        else
+                agx_supervisor_uv_wanted(&s->supervisor);
+}
+
+static void pass_cancel_on(agx_server *s, const agx_call *call)
+{
+        agx_worker *w = agx_supervisor_uv_find(&s->supervisor, call->worker);
+
+        if (w && !agx_calls_put_cancel(agx_stream_out(&w->channel), call))
+                agx_stream_touch(&w->channel);
+        agx_deadline_set(&s->graces, agx_calls_deadline(&s->calls));
+}
+
+static void on_graces(agx_deadline *d)
+{
+        agx_server *s = agx_container_of(d, agx_server, graces);
+        uint64_t worker;
+
+        while ((worker = agx_calls_overdue(&s->calls, agx_loop_now(&s->loop)))) {
+                agx_calls_load load = agx_calls_load_of(&s->calls, worker);
+
+                agx_supervisor_uv_retire(&s->supervisor, worker, load.running, load.overdue);
+        }
+        agx_deadline_set(d, agx_calls_deadline(&s->calls));
+}
+
+int agx_server_event(agx_server *s, agx_rpc_link *link, agx_view name, agx_view payload)
+{
+        agx_calls_worker worker;
+        bool ready = agx_server_worker(s, &worker);
+        agx_rpc_outcome outcome;
+        int r = agx_rpc_take(link, name, payload, agx_loop_now(&s->loop), ready ? &worker : NULL, &outcome);
+
+        if (r)
+                return r;
+        switch (outcome.todo) {
+        case AGX_RPC_TODO_NOTHING:
+                break;
+        case AGX_RPC_TODO_SEND:
+                agx_server_worker_fed(s);
+                break;
+        case AGX_RPC_TODO_WORKER:
+                want_worker(s);
+                break;
+        case AGX_RPC_TODO_CANCEL:
+                pass_cancel_on(s, outcome.call);
+                break;
+        case AGX_RPC_TODO_DELIVER:
+                agx_server_deliver(s, outcome.call);
+                break;
+        case AGX_RPC_TODO_NOTE:
+                if (s->odd_told++ < ODD_FRAMES_TOLD)
+                        agx_server_note(s, "an event of a host was passed over: %s", outcome.why);
+                break;
+        }
+        wake_links(s);
+        agx_server_ledger_touched(s);
+        return 0;
+}
+
+/* ---- workers ---- */
 
 static void on_worker_ready(void *user, uint64_t number)
 {
@@ -102,11 +196,15 @@ static void on_worker_frame(void *user, uint64_t number, const agx_frame *frame)
         agx_server *s = user;
         const char *odd;
         agx_call *call = agx_calls_frame(&s->calls, number, frame, &odd);
+        agx_calls_load load;
 
-        if (call)
+        if (call) {
                 agx_server_deliver(s, call);
-        else if (odd && s->odd_told++ < ODD_FRAMES_TOLD)
+                load = agx_calls_load_of(&s->calls, number);
+                agx_supervisor_uv_load(&s->supervisor, number, load.running, load.overdue);
+        } else if (odd && s->odd_told++ < ODD_FRAMES_TOLD) {
                 agx_server_note(s, "the worker sent %s; it was skipped", odd);
+        }
 }
 
 static void on_worker_died(void *user, uint64_t number, const agx_fault *fault)
@@ -115,15 +213,6 @@ static void on_worker_died(void *user, uint64_t number, const agx_fault *fault)
         agx_call *call;
 
         while ((call = agx_calls_worker_died(&s->calls, number, fault)))
-                agx_server_deliver(s, call);
-}
-
-static void on_worker_unavailable(void *user, const agx_fault *fault)
-{
-        agx_server *s = user;
-        agx_call *call;
-
-        while ((call = agx_calls_unavailable(&s->calls, fault)))
                 agx_server_deliver(s, call);
 }
 
@@ -167,8 +256,6 @@ static void on_drain_over(agx_deadline *d)
 
 static void stop(agx_server *s, const char *why)
 {
-        static const agx_fault gone = {.type = {"WorkerDied", 10}, .message = {"the server is shutting down", 27}};
-
         if (s->site.draining)
                 return;
         s->site.draining = true;
@@ -281,15 +368,17 @@ static int init_auth(agx_server *s)
 
 static int init_random(agx_server *s)
 {
-        unsigned char raw[16], seed[16];
+        unsigned char raw[16], seed[16], links_seed[16];
         int r;
 
         if (getrandom(raw, sizeof(raw), 0) != (ssize_t)sizeof(raw) ||
+            getrandom(links_seed, sizeof(links_seed), 0) != (ssize_t)sizeof(links_seed) ||
             getrandom(seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
                 return failed(s->config, "random numbers", -errno);
         for (size_t i = 0; i < sizeof(raw); i++)
                 snprintf(s->instance + 2 * i, 3, "%02x", raw[i]);
         s->site.instance = agx_view_str(s->instance);
+        agx_rpc_init(&s->rpc, &s->calls, links_seed);
         r = agx_calls_init(&s->calls, seed);
         return r ? failed(s->config, "the table of calls", r) : 0;
 }
@@ -408,6 +497,7 @@ static void close_all(agx_server *s, bool started)
                 agx_stream_close(&s->lifeline);
         agx_deadline_close(&s->lease, NULL);
         agx_deadline_close(&s->ledger_tick, NULL);
+        agx_deadline_close(&s->graces, NULL);
         agx_deadline_close(&s->drain, NULL);
         agx_relay_close(&s->log);
 }
@@ -426,6 +516,8 @@ int agx_server_run(agx_server *s, const agx_config *config, char *const *env, co
         agx_relay_init(&s->log, &s->loop, STDERR_FILENO, AGX_RELAY_BYTES);
         agx_deadline_init(&s->lease, &s->loop, on_lease_over);
         agx_deadline_init(&s->ledger_tick, &s->loop, on_ledger_tick);
+        agx_deadline_init(&s->graces, &s->loop, on_graces);
+        agx_flush_init(&s->links, let_links_speak);
         agx_deadline_init(&s->drain, &s->loop, on_drain_over);
         r = start(s, env);
         if (!r)
@@ -434,6 +526,7 @@ int agx_server_run(agx_server *s, const agx_config *config, char *const *env, co
         agx_loop_deinit(&s->loop);
         if (!r)
                 agx_reaper_kill_descendants(AGX_SERVER_KILL_MS);
+        agx_rpc_deinit(&s->rpc);
         agx_calls_deinit(&s->calls);
         agx_auth_deinit(&s->site.auth);
         return r;

@@ -1,7 +1,7 @@
 #ifndef AGX_SERVER_SERVER_UV_H
 #define AGX_SERVER_SERVER_UV_H
 /*
- * The runtime server: a listener, its connections, the calls, one supervised worker, and the reasons to end: a signal,
+ * The runtime server: a listener, its connections, the calls, the supervised workers, and the reasons to end: a signal,
  * the host's lifeline, the lease.
  */
 #include "io/loop.h"
@@ -10,6 +10,7 @@
 #include "server/config.h"
 #include "server/conn.h"
 #include "server/listener_uv.h"
+#include "server/rpc.h"
 #include "worker/supervisor_uv.h"
 
 typedef struct agx_server agx_server;
@@ -21,6 +22,8 @@ struct agx_server {
         agx_site site;
         char instance[33];
         agx_calls calls;
+        agx_rpc rpc;
+        agx_flush links; /* lets those speak that have something to say */
         agx_supervisor_uv supervisor;
         agx_listener listener;
         agx_list connections;
@@ -28,13 +31,16 @@ struct agx_server {
         size_t n_authorized;
         agx_deadline lease;
         agx_deadline ledger_tick;
+        agx_deadline graces; /* of cancelled calls */
         agx_deadline drain;
         uv_signal_t signals[3];
         agx_stream lifeline;
         bool has_lifeline;
         bool supervisor_stopped;
         uint64_t evicted_told;
-        uint64_t odd_told; /* frames of workers that fitted nothing */
+        uint64_t odd_told; /* frames of workers and events of hosts that fitted nothing */
+        /* For the shell that attaches links: pull what this one has to say, with agx_rpc_next(). */
+        void (*speak)(agx_rpc_link *link);
 };
 
 /* Runs a server to its end. 0, or a negative error after writing `failed <reason>` where the host reads it. */
@@ -46,6 +52,8 @@ int agx_server_run(agx_server *s, const agx_config *config, char *const *env, co
 bool agx_server_worker(agx_server *s, agx_calls_worker *worker);
 /* A frame was put into the worker's buffer. */
 void agx_server_worker_fed(agx_server *s);
+/* An event came on a link. 0, or else the link is to be closed. */
+int agx_server_event(agx_server *s, agx_rpc_link *link, agx_view name, agx_view payload);
 /* Ended calls go to their waiters. */
 void agx_server_deliver(agx_server *s, agx_call *call);
 /* The ledger has something with an expiry. */

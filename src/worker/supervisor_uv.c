@@ -1,5 +1,6 @@
 /*
- * Every event goes to the brain, and the wishes that come back are carried out in one place. A death makes two things:
+ * Every event goes to the brain, and the wishes that come back are carried out in one place; a retired worker has a
+ * brain of its own. A death makes two things:
  * a fault for the calls that ran there, and, if it was at boot, the text that later tells waiting calls why there is
  * no worker.
  */
@@ -82,7 +83,9 @@ static void on_frame(agx_worker *w, const agx_frame *frame)
 {
         agx_supervisor_uv *s = w->user;
 
-        if (frame->kind == AGX_FRAME_READY && s->brain.state == AGX_SUPERVISOR_BOOTING) {
+        if (w->retired) {
+                s->ops->frame(s->user, w->number, frame);
+        } else if (frame->kind == AGX_FRAME_READY && s->brain.state == AGX_SUPERVISOR_BOOTING) {
                 agx_supervisor_ready(&s->brain);
                 carry_out(s, 0);
                 s->ops->ready(s->user, w->number);
@@ -94,6 +97,27 @@ static void on_frame(agx_worker *w, const agx_frame *frame)
         }
 }
 
+static void let_go(agx_supervisor_uv *s, agx_worker *w)
+{
+        agx_list_unlink(&w->node);
+        agx_list_push_back(&s->released, &w->node);
+        agx_worker_release(w);
+}
+
+static void on_retired_died(agx_supervisor_uv *s, agx_worker *w)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf text = AGX_BUF_NULL(AGX_MAX_FAULT_MESSAGE);
+        agx_fault fault;
+
+        describe(&text, "the worker died: ", w);
+        fault = fault_of(AGX_FAULT_WORKER_DIED, &text, w);
+        if (w->retiree.state != AGX_RETIREE_LEAVING)
+                say(s, &text);
+        s->ops->died(s->user, w->number, &fault);
+        let_go(s, w);
+        carry_out(s, 0);
+}
+
 static void on_died(agx_worker *w)
 {
         agx_supervisor_uv *s = w->user;
@@ -101,6 +125,10 @@ static void on_died(agx_worker *w)
         bool at_boot = s->brain.at_boot, stopping = s->brain.state == AGX_SUPERVISOR_STOPPING;
         agx_fault fault;
 
+        if (w->retired) {
+                on_retired_died(s, w);
+                return;
+        }
         if (stopping && !w->death.fault)
                 w->death.fault = "the server was shutting down";
         describe(&text, "the worker died: ", w);
@@ -113,8 +141,7 @@ static void on_died(agx_worker *w)
         s->boot_says = false;
         s->ops->died(s->user, w->number, &fault);
         carry_out(s, agx_supervisor_died(&s->brain, agx_loop_now(s->loop), w->worked));
-        agx_list_push_back(&s->released, &w->node);
-        agx_worker_release(w);
+        let_go(s, w);
 }
 
 static void on_note(agx_worker *w, agx_view line)
@@ -146,12 +173,23 @@ static unsigned spawn(agx_supervisor_uv *s)
         return agx_supervisor_died(&s->brain, now, false);
 }
 
-static void send_shutdown(agx_supervisor_uv *s)
+static void send_shutdown(agx_worker *w)
 {
         agx_frame frame = {.kind = AGX_FRAME_SHUTDOWN};
 
-        if (s->worker && !agx_frame_put(agx_stream_out(&s->worker->channel), &frame))
-                agx_stream_touch(&s->worker->channel);
+        if (!agx_frame_put(agx_stream_out(&w->channel), &frame))
+                agx_stream_touch(&w->channel);
+}
+
+/* What is wished of a living worker. `why`: it is killed. */
+static void treat(agx_worker *w, unsigned wishes, const char *why)
+{
+        if (wishes & AGX_SUPERVISOR_SHUTDOWN)
+                send_shutdown(w);
+        if (wishes & AGX_SUPERVISOR_TERMINATE)
+                agx_worker_terminate(w);
+        if (wishes & AGX_SUPERVISOR_KILL)
+                agx_worker_kill(w, why);
 }
 
 static const char *why_killed(const agx_supervisor_uv *s)
@@ -161,30 +199,58 @@ static const char *why_killed(const agx_supervisor_uv *s)
         return NULL;
 }
 
+static uint64_t next_deadline(const agx_supervisor_uv *s)
+{
+        uint64_t next = agx_supervisor_deadline(&s->brain);
+
+        agx_list_foreach_safe(node, &s->retired)
+        {
+                uint64_t at = agx_retiree_deadline(&agx_container_of(node, agx_worker, node)->retiree);
+
+                next = at < next ? at : next;
+        }
+        return next;
+}
+
+static void tell_if_stopped(agx_supervisor_uv *s)
+{
+        if (s->stopped || s->brain.state != AGX_SUPERVISOR_STOPPED || !agx_list_empty(&s->retired))
+                return;
+        s->stopped = true;
+        s->ops->stopped(s->user);
+}
+
 static void carry_out(agx_supervisor_uv *s, unsigned wishes)
 {
         if (wishes & AGX_SUPERVISOR_SPAWN && !s->closed)
                 wishes |= spawn(s);
         if (wishes & AGX_SUPERVISOR_FAIL)
                 fail_waiting(s);
-        if (wishes & AGX_SUPERVISOR_SHUTDOWN)
-                send_shutdown(s);
-        if (wishes & AGX_SUPERVISOR_TERMINATE && s->worker)
-                agx_worker_terminate(s->worker);
-        if (wishes & AGX_SUPERVISOR_KILL && s->worker)
-                agx_worker_kill(s->worker, why_killed(s));
+        if (s->worker)
+                treat(s->worker, wishes, why_killed(s));
         if (s->closed)
                 return;
-        agx_deadline_set(&s->deadline, agx_supervisor_deadline(&s->brain));
-        if (wishes & AGX_SUPERVISOR_DONE)
-                s->ops->stopped(s->user);
+        agx_deadline_set(&s->deadline, next_deadline(s));
+        tell_if_stopped(s);
+}
+
+static void treat_retired(agx_worker *w, unsigned wishes)
+{
+        treat(w, wishes, "a call that was cancelled in it did not end, so it was killed");
 }
 
 static void on_deadline(agx_deadline *d)
 {
         agx_supervisor_uv *s = agx_container_of(d, agx_supervisor_uv, deadline);
+        uint64_t now = agx_loop_now(s->loop);
 
-        carry_out(s, agx_supervisor_tick(&s->brain, agx_loop_now(s->loop)));
+        agx_list_foreach_safe(node, &s->retired)
+        {
+                agx_worker *w = agx_container_of(node, agx_worker, node);
+
+                treat_retired(w, agx_retiree_tick(&w->retiree, now));
+        }
+        carry_out(s, agx_supervisor_tick(&s->brain, now));
 }
 
 /* ---- verbs ---- */
@@ -199,6 +265,7 @@ void agx_supervisor_uv_init(agx_supervisor_uv *s, agx_loop *l, agx_relay *relay,
                                  .user = user,
                                  .boot_message = AGX_BUF_NULL(AGX_MAX_FAULT_MESSAGE * 2),
                                  .boot_traceback = AGX_BUF_NULL(AGX_MAX_FAULT_TRACEBACK)};
+        agx_list_init(&s->retired);
         agx_list_init(&s->released);
         agx_supervisor_init(&s->brain);
         agx_deadline_init(&s->deadline, l, on_deadline);
@@ -219,8 +286,75 @@ agx_worker *agx_supervisor_uv_ready(const agx_supervisor_uv *s)
         return s->brain.state == AGX_SUPERVISOR_READY ? s->worker : NULL;
 }
 
+agx_worker *agx_supervisor_uv_find(const agx_supervisor_uv *s, uint64_t worker)
+{
+        if (s->worker && s->worker->number == worker)
+                return s->worker;
+        agx_list_foreach_safe(node, &s->retired)
+        {
+                agx_worker *w = agx_container_of(node, agx_worker, node);
+
+                if (w->number == worker)
+                        return w;
+        }
+        return NULL;
+}
+
+/* Not too many are alive beside the one that works. */
+static void make_room(agx_supervisor_uv *s)
+{
+        agx_worker *oldest = NULL;
+        size_t n = 0;
+
+        agx_list_foreach_safe(node, &s->retired)
+        {
+                agx_worker *w = agx_container_of(node, agx_worker, node);
+
+                if (w->retiree.state == AGX_RETIREE_KILLED)
+                        continue;
+                oldest = oldest ? oldest : w;
+                n++;
+        }
+        if (n > AGX_WORKER_RETIRED_MAX)
+                treat_retired(oldest, agx_retiree_make_room(&oldest->retiree));
+}
+
+void agx_supervisor_uv_load(agx_supervisor_uv *s, uint64_t worker, size_t running, size_t overdue)
+{
+        agx_worker *w = agx_list_empty(&s->retired) ? NULL : agx_supervisor_uv_find(s, worker);
+
+        if (!w || !w->retired)
+                return;
+        treat_retired(w, agx_retiree_load(&w->retiree, agx_loop_now(s->loop), running, overdue));
+        agx_deadline_set(&s->deadline, next_deadline(s));
+}
+
+void agx_supervisor_uv_retire(agx_supervisor_uv *s, uint64_t worker, size_t running, size_t overdue)
+{
+        agx_worker *w = s->worker;
+        unsigned wishes = w && w->number == worker ? agx_supervisor_retire(&s->brain) : 0;
+
+        if (wishes) {
+                s->worker = NULL;
+                w->retired = true;
+                agx_retiree_init(&w->retiree, agx_loop_now(s->loop));
+                agx_list_push_back(&s->retired, &w->node);
+        }
+        agx_supervisor_uv_load(s, worker, running, overdue);
+        if (!wishes)
+                return;
+        make_room(s);
+        carry_out(s, wishes);
+}
+
 void agx_supervisor_uv_stop(agx_supervisor_uv *s)
 {
+        agx_list_foreach_safe(node, &s->retired)
+        {
+                agx_worker *w = agx_container_of(node, agx_worker, node);
+
+                treat_retired(w, agx_retiree_stop(&w->retiree, agx_loop_now(s->loop)));
+        }
         carry_out(s, agx_supervisor_stop(&s->brain, agx_loop_now(s->loop)));
 }
 
@@ -232,6 +366,10 @@ void agx_supervisor_uv_close(agx_supervisor_uv *s)
         agx_list_foreach_safe(node, &s->released)
         {
                 agx_worker_silence(agx_container_of(node, agx_worker, node));
+        }
+        agx_list_foreach_safe(node, &s->retired)
+        {
+                agx_worker_release(agx_container_of(node, agx_worker, node));
         }
         if (s->worker)
                 agx_worker_release(s->worker);

@@ -1,8 +1,8 @@
 #ifndef AGX_WORKER_SUPERVISOR_UV_H
 #define AGX_WORKER_SUPERVISOR_UV_H
 /*
- * The server's worker, whichever process it is just now: carries out what the supervisor's brain wishes, hands frames up
- * and writes the words for a death.
+ * The server's workers: the one that takes calls, whichever process it is just now, and those that were retired and still
+ * run what they were given. Carries out what the brains wish, hands frames up and writes the words for a death.
  */
 #include "worker/supervisor.h"
 #include "worker/worker_uv.h"
@@ -25,13 +25,15 @@ typedef struct agx_supervisor_uv {
         agx_worker_config config;
         const agx_supervisor_uv_ops *ops;
         void *user;
-        agx_worker *worker; /* NULL: none alive */
+        agx_worker *worker; /* that takes calls, or will; NULL: none alive */
+        agx_list retired;   /* alive, the oldest first */
         agx_list released;  /* dead workers whose output pipes are still open */
         uint64_t spawned;   /* ever */
         agx_deadline deadline;
         agx_buf boot_message; /* why there is no worker */
         agx_buf boot_traceback;
         bool boot_says; /* the worker itself said why */
+        bool stopped;   /* and said so */
         bool closed;
 } agx_supervisor_uv;
 
@@ -43,7 +45,14 @@ void agx_supervisor_uv_start(agx_supervisor_uv *s);
 void agx_supervisor_uv_wanted(agx_supervisor_uv *s);
 /* The worker that takes calls now, or NULL. Write frames to its .channel and say that it worked. */
 agx_worker *agx_supervisor_uv_ready(const agx_supervisor_uv *s);
-/* Ends the worker, in steps; ops->stopped comes when it is gone, perhaps at once. */
+/* A living worker, retired or not, or NULL: for cancels. */
+agx_worker *agx_supervisor_uv_find(const agx_supervisor_uv *s, uint64_t worker);
+/* A call in it has outrun its grace: it takes no more calls, another one is started, and it ends once it is empty, if
+ * nothing but such calls is left in it, or after a while. `running`: calls in it; `overdue`: those. */
+void agx_supervisor_uv_retire(agx_supervisor_uv *s, uint64_t worker, size_t running, size_t overdue);
+/* Calls have ended in it. Of interest only if it is retired. */
+void agx_supervisor_uv_load(agx_supervisor_uv *s, uint64_t worker, size_t running, size_t overdue);
+/* Ends the workers, in steps; ops->stopped comes when all are gone, perhaps at once. */
 void agx_supervisor_uv_stop(agx_supervisor_uv *s);
 /* Kills what is left and closes the handles. No callback comes afterwards. */
 void agx_supervisor_uv_close(agx_supervisor_uv *s);

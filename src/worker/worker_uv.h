@@ -12,6 +12,7 @@
 #include "proto/frame.h"
 #include "worker/deathcause.h"
 #include "worker/output.h"
+#include "worker/retiree.h"
 
 typedef struct agx_worker agx_worker;
 
@@ -39,7 +40,7 @@ typedef struct agx_worker_pipe {
 } agx_worker_pipe;
 
 struct agx_worker {
-        agx_list node; /* its owner's, after the release */
+        agx_list node; /* its owner's, once it is retired or released */
         const agx_worker_ops *ops;
         void *user;
         agx_loop *loop;
@@ -47,6 +48,8 @@ struct agx_worker {
         uint64_t number; /* as the ledger knows it */
         char id[9];      /* as the worker knows it */
         bool worked;     /* it was given a call */
+        bool retired;    /* its owner's, with what stands here: */
+        agx_retiree retiree;
         bool released;
         bool gone;     /* dead, and its last words are heard */
         bool hushed;   /* the frame channel is not listened to any more */
