@@ -76,7 +76,8 @@ class Link:
             head += struct.pack(">BH", 126, len(data))
         else:
             head += struct.pack(">BQ", 127, len(data))
-        self.writer.write(head + data)
+        if not self.writer.transport.is_closing():
+            self.writer.write(head + data)
 
     # ---- Socket.IO ----
 
