@@ -310,12 +310,12 @@ static void on_joined(agx_client *c, agx_client_conn *conn, agx_view instance, u
 /* The number of an id of ours, or 0. */
 static uint64_t counter_of(const agx_client *c, agx_view id)
 {
-        size_t n = sizeof(c->name) - 1;
+        agx_view ours = agx_client_session_name(c);
         uint64_t counter;
 
-        if (id.n < n + 2 || memcmp(id.p, c->name, n) != 0 || id.p[n] != '-' || id.p[n + 1] == '0')
+        if (id.n < ours.n + 2 || !agx_view_starts(id, ours) || id.p[ours.n] != '-' || id.p[ours.n + 1] == '0')
                 return 0;
-        return agx_view_u64(agx_view_from(id, n + 1), UINT64_MAX, &counter) ? counter : 0;
+        return agx_view_u64(agx_view_from(id, ours.n + 1), UINT64_MAX, &counter) ? counter : 0;
 }
 
 static bool is_unavailable(const agx_rpc_event *rpc)

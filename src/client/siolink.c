@@ -101,17 +101,19 @@ static int put_request(agx_siolink *l, agx_view head)
 
 int agx_siolink_new(agx_siolink **linkp, agx_view head, agx_view session, const uint8_t seed[AGX_SIOLINK_SEED_BYTES])
 {
-        _cleanup_(agx_siolink_freep) agx_siolink *l = calloc(1, sizeof(*l));
+        _cleanup_(agx_siolink_freep) agx_siolink *l = NULL;
         int r;
 
+        if (session.n > AGX_MAX_SESSION)
+                return agx_trace(-EINVAL);
+        l = calloc(1, sizeof(*l));
         if (!l)
                 return agx_trace(-ENOMEM);
         l->out.max = AGX_CLIENT_OUT_MAX;
         l->text.max = TEXT_MAX;
         l->message.max = AGX_MAX_MESSAGE;
-        if (session.n > AGX_MAX_SESSION)
-                return -EINVAL;
-        memcpy(l->session, session.p, session.n);
+        if (session.n)
+                memcpy(l->session, session.p, session.n);
         memcpy(l->key, seed, sizeof(l->key));
         r = make(l);
         if (!r)
