@@ -303,9 +303,8 @@ int agx_calls_submit(agx_calls *c, const agx_call_request *request, agx_view ses
 
 agx_call *agx_calls_start_held(agx_calls *c, const agx_calls_worker *worker)
 {
-        agx_list *node;
-
-        while ((node = agx_list_first(&c->held))) {
+        agx_list_foreach_safe(node, &c->held)
+        {
                 held *h = agx_container_of(node, held, node);
                 agx_call *call = h->call;
                 tally *t = make_tally(c, worker->number);

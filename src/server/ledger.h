@@ -54,10 +54,10 @@ typedef struct agx_call {
         bool dropped; /* acknowledged or cancelled before it was kept: goes with answered() or keep() */
 
         /* Private to calls.c. */
+        bool overdue;      /* the grace of its cancel is over */
         void *held;        /* its frame, while it waits for a worker */
         agx_list by_grace; /* while it runs and a cancel's grace counts */
         uint64_t grace_at;
-        bool overdue; /* its grace is over */
 } agx_call;
 
 static inline agx_view agx_call_id(const agx_call *call)

@@ -251,14 +251,13 @@ static int say_entry(agx_rpc_link *link, entry *e, uint64_t now, agx_rpc_saying 
 
 int agx_rpc_next(agx_rpc_link *link, uint64_t now, agx_rpc_saying *saying)
 {
-        agx_list *first;
-
         if (!link->rpc)
                 return AGX_RPC_E_GONE;
         if (link->failed)
                 return agx_trace(-ENOMEM);
-        while ((first = agx_list_first(&link->queue))) {
-                entry *e = agx_container_of(first, entry, node);
+        agx_list_foreach_safe(node, &link->queue)
+        {
+                entry *e = agx_container_of(node, entry, node);
                 int r = say_entry(link, e, now, saying);
 
                 if (r || e->kind != ENTRY_LIST || !e->walk.left)

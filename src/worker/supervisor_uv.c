@@ -83,13 +83,11 @@ static void on_frame(agx_worker *w, const agx_frame *frame)
 {
         agx_supervisor_uv *s = w->user;
 
-        if (w->retired) {
-                s->ops->frame(s->user, w->number, frame);
-        } else if (frame->kind == AGX_FRAME_READY && s->brain.state == AGX_SUPERVISOR_BOOTING) {
+        if (!w->retired && frame->kind == AGX_FRAME_READY && s->brain.state == AGX_SUPERVISOR_BOOTING) {
                 agx_supervisor_ready(&s->brain);
                 carry_out(s, 0);
                 s->ops->ready(s->user, w->number);
-        } else if (frame->kind == AGX_FRAME_BOOT_ERROR) {
+        } else if (!w->retired && frame->kind == AGX_FRAME_BOOT_ERROR) {
                 keep_boot_error(s, &frame->fault);
                 carry_out(s, agx_supervisor_boot_error(&s->brain));
         } else {

@@ -80,54 +80,49 @@ enum {
 };
 
 static const struct good {
-        agx_rpc_kind kind;
         agx_view payload;
+        agx_rpc_kind kind;
         unsigned has;
 } good[] = {
-        {AGX_RPC_CALL, AGX_VIEW("\x85" ID CALLABLE ARGUMENTS CONTEXT STREAM),
+        {AGX_VIEW("\x85" ID CALLABLE ARGUMENTS CONTEXT STREAM), AGX_RPC_CALL,
          HAS_ID | HAS_CALLABLE | HAS_ARGUMENTS | HAS_CONTEXT | HAS_STREAM},
-        {AGX_RPC_CALL, AGX_VIEW("\x83" ARGUMENTS CALLABLE ID), HAS_ID | HAS_CALLABLE | HAS_ARGUMENTS},
-        {AGX_RPC_CALL, AGX_VIEW("\x81" ID), HAS_ID},
+        {AGX_VIEW("\x83" ARGUMENTS CALLABLE ID), AGX_RPC_CALL, HAS_ID | HAS_CALLABLE | HAS_ARGUMENTS},
+        {AGX_VIEW("\x81" ID), AGX_RPC_CALL, HAS_ID},
         /* What is missing or of another type where that is the call's own affair; nil counts as missing. */
-        {AGX_RPC_CALL,
-         AGX_VIEW("\x83" ID "\xa8"
+        {AGX_VIEW("\x83" ID "\xa8"
                   "callable\xc4\x01"
                   "a" ARGUMENTS),
-         HAS_ID | HAS_ARGUMENTS},
-        {AGX_RPC_CALL,
-         AGX_VIEW("\x83" ID CALLABLE "\xa9"
+         AGX_RPC_CALL, HAS_ID | HAS_ARGUMENTS},
+        {AGX_VIEW("\x83" ID CALLABLE "\xa9"
                   "arguments\xa1x"),
-         HAS_ID | HAS_CALLABLE},
-        {AGX_RPC_CALL,
-         AGX_VIEW("\x83" ID "\xa7"
+         AGX_RPC_CALL, HAS_ID | HAS_CALLABLE},
+        {AGX_VIEW("\x83" ID "\xa7"
                   "context\xc0\xa6stream\xc0"),
-         HAS_ID},
+         AGX_RPC_CALL, HAS_ID},
         /* Another event's keys are nobody's business. */
-        {AGX_RPC_CALL, AGX_VIEW("\x84" ID GRACE "\xa1x" IDS "\xa5value\x07"), HAS_ID},
-        {AGX_RPC_CALL, AGX_VIEW("\x83\xa5other\x81\x01\x02" ID "\x01\xa1z"), HAS_ID},
-        {AGX_RPC_CANCEL, AGX_VIEW("\x81" ID), HAS_ID},
-        {AGX_RPC_CANCEL, AGX_VIEW("\x82" GRACE TWO_AND_A_HALF ID), HAS_ID | HAS_GRACE},
-        {AGX_RPC_CANCEL, AGX_VIEW("\x82" ID GRACE "\x05"), HAS_ID | HAS_GRACE},
-        {AGX_RPC_CANCEL, AGX_VIEW("\x82" ID GRACE "\xc0"), HAS_ID},
-        {AGX_RPC_CANCEL,
-         AGX_VIEW("\x82" ID GRACE "\xa1"
+        {AGX_VIEW("\x84" ID GRACE "\xa1x" IDS "\xa5value\x07"), AGX_RPC_CALL, HAS_ID},
+        {AGX_VIEW("\x83\xa5other\x81\x01\x02" ID "\x01\xa1z"), AGX_RPC_CALL, HAS_ID},
+        {AGX_VIEW("\x81" ID), AGX_RPC_CANCEL, HAS_ID},
+        {AGX_VIEW("\x82" GRACE TWO_AND_A_HALF ID), AGX_RPC_CANCEL, HAS_ID | HAS_GRACE},
+        {AGX_VIEW("\x82" ID GRACE "\x05"), AGX_RPC_CANCEL, HAS_ID | HAS_GRACE},
+        {AGX_VIEW("\x82" ID GRACE "\xc0"), AGX_RPC_CANCEL, HAS_ID},
+        {AGX_VIEW("\x82" ID GRACE "\xa1"
                   "5"),
-         HAS_ID},
-        {AGX_RPC_CANCEL, AGX_VIEW("\x82" ID GRACE "\xff"), HAS_ID},
-        {AGX_RPC_CANCEL, AGX_VIEW("\x83" ID GRACE "\x92\x01\x02" CONTEXT), HAS_ID},
-        {AGX_RPC_RESUME, AGX_VIEW("\x81" IDS), HAS_IDS},
-        {AGX_RPC_RESUME, AGX_VIEW("\x82" ID IDS), HAS_IDS},
-        {AGX_RPC_ACK, AGX_VIEW("\x81" ID), HAS_ID},
-        {AGX_RPC_ACK, AGX_VIEW("\x81" IDS), HAS_IDS},
-        {AGX_RPC_ACK, AGX_VIEW("\x82" ID IDS), HAS_ID | HAS_IDS},
-        {AGX_RPC_ACK, AGX_VIEW("\x80"), 0},
-        {AGX_RPC_ACK,
-         AGX_VIEW("\x81\xa7"
+         AGX_RPC_CANCEL, HAS_ID},
+        {AGX_VIEW("\x82" ID GRACE "\xff"), AGX_RPC_CANCEL, HAS_ID},
+        {AGX_VIEW("\x83" ID GRACE "\x92\x01\x02" CONTEXT), AGX_RPC_CANCEL, HAS_ID},
+        {AGX_VIEW("\x81" IDS), AGX_RPC_RESUME, HAS_IDS},
+        {AGX_VIEW("\x82" ID IDS), AGX_RPC_RESUME, HAS_IDS},
+        {AGX_VIEW("\x81" ID), AGX_RPC_ACK, HAS_ID},
+        {AGX_VIEW("\x81" IDS), AGX_RPC_ACK, HAS_IDS},
+        {AGX_VIEW("\x82" ID IDS), AGX_RPC_ACK, HAS_ID | HAS_IDS},
+        {AGX_VIEW("\x80"), AGX_RPC_ACK, 0},
+        {AGX_VIEW("\x81\xa7"
                   "call_id\x07"),
-         0},
-        {AGX_RPC_RESULT, AGX_VIEW("\x82" ID VALUE), HAS_ID},
-        {AGX_RPC_ERROR, AGX_VIEW("\x82" ID ERROR), HAS_ID},
-        {AGX_RPC_UNKNOWN, AGX_VIEW("\x81" ID), 0},
+         AGX_RPC_ACK, 0},
+        {AGX_VIEW("\x82" ID VALUE), AGX_RPC_RESULT, HAS_ID},
+        {AGX_VIEW("\x82" ID ERROR), AGX_RPC_ERROR, HAS_ID},
+        {AGX_VIEW("\x81" ID), AGX_RPC_UNKNOWN, 0},
 };
 
 static void assert_good(const agx_rpc_event *event, unsigned has)
@@ -170,69 +165,60 @@ static void whole_or_not_at_all(void **state)
 /* ---- what is not ---- */
 
 static const struct bad {
-        agx_rpc_kind kind;
         agx_view payload;
         const char *why;
+        agx_rpc_kind kind;
         bool id; /* it can be made out all the same */
 } bad[] = {
-        {AGX_RPC_CALL, AGX_VIEW(""), "empty", false},
-        {AGX_RPC_CALL, AGX_VIEW("\xc0"), "not a map", false},
-        {AGX_RPC_CALL, AGX_VIEW("{\"call_id\": \"x\"}"), "not a map", false},
-        {AGX_RPC_CALL, AGX_VIEW("\x80"), "missing call_id", false},
-        {AGX_RPC_CALL, AGX_VIEW("\x82" CALLABLE ARGUMENTS), "missing call_id", false},
-        {AGX_RPC_CALL,
-         AGX_VIEW("\x81\xa7"
+        {AGX_VIEW(""), "empty", AGX_RPC_CALL, false},
+        {AGX_VIEW("\xc0"), "not a map", AGX_RPC_CALL, false},
+        {AGX_VIEW("{\"call_id\": \"x\"}"), "not a map", AGX_RPC_CALL, false},
+        {AGX_VIEW("\x80"), "missing call_id", AGX_RPC_CALL, false},
+        {AGX_VIEW("\x82" CALLABLE ARGUMENTS), "missing call_id", AGX_RPC_CALL, false},
+        {AGX_VIEW("\x81\xa7"
                   "call_id\xc0"),
-         "missing call_id", false},
-        {AGX_RPC_CALL,
-         AGX_VIEW("\x81\xa7"
+         "missing call_id", AGX_RPC_CALL, false},
+        {AGX_VIEW("\x81\xa7"
                   "call_id\xa0"),
-         "missing call_id", false},
-        {AGX_RPC_CALL,
-         AGX_VIEW("\x81\xa7"
+         "missing call_id", AGX_RPC_CALL, false},
+        {AGX_VIEW("\x81\xa7"
                   "call_id\x07"),
-         "missing call_id", false},
-        {AGX_RPC_CALL,
-         AGX_VIEW("\x81\xa7"
+         "missing call_id", AGX_RPC_CALL, false},
+        {AGX_VIEW("\x81\xa7"
                   "call_id\xc4\x02s1"),
-         "missing call_id", false},
-        {AGX_RPC_CALL,
-         AGX_VIEW("\x81\xa7"
+         "missing call_id", AGX_RPC_CALL, false},
+        {AGX_VIEW("\x81\xa7"
                   "call_id\xa2\xc3("),
-         NULL, false},
-        {AGX_RPC_CALL, AGX_VIEW("\x82" ID ID), "call_id occurs twice", false},
-        {AGX_RPC_CALL, AGX_VIEW("\x83" ID CALLABLE CALLABLE), "callable occurs twice", true},
-        {AGX_RPC_CALL,
-         AGX_VIEW("\x82\xa7"
+         NULL, AGX_RPC_CALL, false},
+        {AGX_VIEW("\x82" ID ID), "call_id occurs twice", AGX_RPC_CALL, false},
+        {AGX_VIEW("\x83" ID CALLABLE CALLABLE), "callable occurs twice", AGX_RPC_CALL, true},
+        {AGX_VIEW("\x82\xa7"
                   "context\xa1x" ID),
-         "context is not a bin", true},
-        {AGX_RPC_CALL, AGX_VIEW("\x82" ID "\xa6stream\xff"), "stream is not a non-negative int", true},
-        {AGX_RPC_CALL, AGX_VIEW("\x82\xa6stream\xff" ID), "stream is not a non-negative int", true},
-        {AGX_RPC_CALL, AGX_VIEW("\x81" ID "\x00"), "bytes after the map", true},
-        {AGX_RPC_CALL, AGX_VIEW("\x82" ID), NULL, false},
-        {AGX_RPC_CALL, AGX_VIEW("\x82" ID "\xa1x\xc1"), NULL, false},
-        {AGX_RPC_CALL, AGX_VIEW("\xde\xff\xff" ID), NULL, false},
-        {AGX_RPC_CANCEL, AGX_VIEW("\x80"), "missing call_id", false},
-        {AGX_RPC_CANCEL, AGX_VIEW("\x83" ID GRACE "\x05" GRACE "\x05"), "grace occurs twice", true},
-        {AGX_RPC_RESUME, AGX_VIEW("\x80"), "missing call_ids", false},
-        {AGX_RPC_RESUME, AGX_VIEW("\x81" ID), "missing call_ids", true},
-        {AGX_RPC_RESUME,
-         AGX_VIEW("\x81\xa8"
+         "context is not a bin", AGX_RPC_CALL, true},
+        {AGX_VIEW("\x82" ID "\xa6stream\xff"), "stream is not a non-negative int", AGX_RPC_CALL, true},
+        {AGX_VIEW("\x82\xa6stream\xff" ID), "stream is not a non-negative int", AGX_RPC_CALL, true},
+        {AGX_VIEW("\x81" ID "\x00"), "bytes after the map", AGX_RPC_CALL, true},
+        {AGX_VIEW("\x82" ID), NULL, AGX_RPC_CALL, false},
+        {AGX_VIEW("\x82" ID "\xa1x\xc1"), NULL, AGX_RPC_CALL, false},
+        {AGX_VIEW("\xde\xff\xff" ID), NULL, AGX_RPC_CALL, false},
+        {AGX_VIEW("\x80"), "missing call_id", AGX_RPC_CANCEL, false},
+        {AGX_VIEW("\x83" ID GRACE "\x05" GRACE "\x05"), "grace occurs twice", AGX_RPC_CANCEL, true},
+        {AGX_VIEW("\x80"), "missing call_ids", AGX_RPC_RESUME, false},
+        {AGX_VIEW("\x81" ID), "missing call_ids", AGX_RPC_RESUME, true},
+        {AGX_VIEW("\x81\xa8"
                   "call_ids\xa1x"),
-         "call_ids is not an array", false},
-        {AGX_RPC_RESUME, AGX_VIEW("\x82" IDS IDS), "call_ids occurs twice", false},
-        {AGX_RPC_ACK,
-         AGX_VIEW("\x81\xa7"
+         "call_ids is not an array", AGX_RPC_RESUME, false},
+        {AGX_VIEW("\x82" IDS IDS), "call_ids occurs twice", AGX_RPC_RESUME, false},
+        {AGX_VIEW("\x81\xa7"
                   "call_id\xa0"),
-         "missing call_id", false},
-        {AGX_RPC_ACK, AGX_VIEW("\x91\x80"), "not a map", false},
-        {AGX_RPC_RESULT, AGX_VIEW("\x81" VALUE), "missing call_id", false},
-        {AGX_RPC_RESULT, AGX_VIEW("\x82" ID "\xa5value\xa1x"), "value is not a bin", true},
-        {AGX_RPC_ERROR, AGX_VIEW("\x81" ID), "missing error", true},
-        {AGX_RPC_ERROR,
-         AGX_VIEW("\x82" ID "\xa5"
+         "missing call_id", AGX_RPC_ACK, false},
+        {AGX_VIEW("\x91\x80"), "not a map", AGX_RPC_ACK, false},
+        {AGX_VIEW("\x81" VALUE), "missing call_id", AGX_RPC_RESULT, false},
+        {AGX_VIEW("\x82" ID "\xa5value\xa1x"), "value is not a bin", AGX_RPC_RESULT, true},
+        {AGX_VIEW("\x81" ID), "missing error", AGX_RPC_ERROR, true},
+        {AGX_VIEW("\x82" ID "\xa5"
                   "error\x80"),
-         NULL, true},
+         NULL, AGX_RPC_ERROR, true},
 };
 
 static void what_is_wrong_is_said(void **state)
