@@ -8,6 +8,7 @@ Modules that hold remote targets often name these classes too, and then workers 
 imported only where a sandbox is really used.
 """
 
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -199,17 +200,20 @@ class Sandbox(SandboxInfo):
 class SandboxProvider(Protocol):
     """A backend: where bundles run. Subclasses implement the three methods and inherit `session`."""
 
+    @abstractmethod
     async def create(self, config: SandboxConfig) -> Sandbox:
         """Start a sandbox and return it when its runtime answers. If it fails or is cancelled, leave nothing behind."""
-        raise NotImplementedError(f"{type(self).__name__}.create")
+        ...
 
+    @abstractmethod
     async def delete(self, sandbox_id: SandboxId) -> None:
         """Remove the sandbox; an unknown id is no error."""
-        raise NotImplementedError(f"{type(self).__name__}.delete")
+        ...
 
+    @abstractmethod
     async def get(self, sandbox_id: SandboxId) -> SandboxInfo:
         """Return the sandbox; raise KeyError, naming the id, if there is none."""
-        raise NotImplementedError(f"{type(self).__name__}.get")
+        ...
 
     def session(
         self,
