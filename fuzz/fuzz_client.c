@@ -1,10 +1,10 @@
 /*
  * A whole client session against a hostile server: the input says what the shell and the server do, step by step.
  *
- * The first byte chooses the session (a token or none, https or not, reconnection or not), the second into what pieces
- * bytes are cut. Then steps: one byte says which, and on which connection or call; a feeding step is followed by a
- * 16-bit length and that many bytes. Whatever comes, the token leaves only after a proof, which no input can contain,
- * and every call ends at most once, and has ended after the shutdown.
+ * The first byte chooses the session (a token or none, https or not, reconnection or not, one road or two), the second
+ * into what pieces bytes are cut. Then steps: one byte says which, and on which connection or call; a feeding step is
+ * followed by a 16-bit length and that many bytes. Whatever comes, the token leaves only after a proof,
+ * which no input can contain, and every call ends at most once, and has ended after the shutdown.
  */
 #include "client/session.h"
 
@@ -222,6 +222,8 @@ static agx_client_config config_of(size_t choice)
                 .delay_ms = 10,
                 .delay_max_ms = 100,
                 .jitter = 50,
+                .link = choice & 8,
+                .http_sync_ms = choice & 16 ? UINT64_MAX : 100,
         };
 }
 
