@@ -34,6 +34,25 @@
 #define AGX_HTTP_WAIT_MAX_S 86400  /* seconds that `Prefer: wait` is honoured for; above it is lowered to this */
 #define AGX_MAX_CONNECTIONS 4096   /* accepted connections of one server; more wait in the kernel's queue */
 
+/* Socket.IO. */
+#define AGX_SIO_SESSIONS_MAX 4096        /* Engine.IO sessions of one server; above: 503 */
+#define AGX_SIO_PING_MS 25000            /* the server pings a session that often */
+#define AGX_SIO_TIMEOUT_MS 300000        /* silence after a ping; above: the session is closed */
+#define AGX_SIO_JOIN_MS 10000            /* from a session's beginning to the first namespace it joins */
+#define AGX_SIO_UPGRADE_MS 10000         /* from the second transport's beginning to the upgrade */
+#define AGX_SIO_PAYLOAD_PACKETS 16       /* packets in one answer to a polling GET: stock clients decode no more */
+#define AGX_SIO_NAMESPACES_MAX 256       /* namespaces joined on one connection */
+#define AGX_SIO_NAME_MAX 256             /* bytes of the name of a namespace, and of an event */
+#define AGX_SIO_TEXT_MAX (64u << 10)     /* bytes of an event beside its bytes arguments */
+#define AGX_SIO_BYTES_ARGS_MAX 16        /* bytes arguments of one event */
+#define AGX_SIO_DEPTH_MAX 32             /* depth of the JSON of an event */
+#define AGX_SIO_FRAGMENTS_MAX 65536      /* frames of one WebSocket message from a host */
+#define AGX_SIO_FRAME_OUT (256u << 10)   /* bytes of one WebSocket frame to a host: control frames pass in between */
+#define AGX_SIO_OUT_LOW (256u << 10)     /* bytes that wait on a connection before results wait in the ledger */
+#define AGX_SIO_OUT_PACKETS 8192         /* packets that wait on a connection; above: it is closed */
+#define AGX_SIO_ANSWERS_LOW 4096         /* answers that wait on a link; above: no more events are read from it */
+#define AGX_SIO_ANSWERS_MAX (128u << 10) /* answers that wait on a link; above: it is closed */
+
 /* Calls (the ledger). */
 #define AGX_LEDGER_CALLS_MAX 65536         /* calls accepted or running at once; above: error type "Busy" */
 #define AGX_LEDGER_KEPT_MAX 4096           /* finished results kept for an acknowledgement; the oldest goes first */

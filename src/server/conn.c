@@ -149,6 +149,7 @@ static const struct {
 } routes[] = {
         {{"/health", 7}, {"GET, HEAD", 9}, AGX_ROUTE_HEALTH, true},
         {{"/call", 5}, {"POST", 4}, AGX_ROUTE_CALL, false},
+        {{"/socket.io/", 11}, {"GET, POST", 9}, AGX_ROUTE_SIO, false},
 };
 
 enum { N_ROUTES = sizeof(routes) / sizeof(routes[0]) };
@@ -230,6 +231,50 @@ static verdict judge_health(agx_conn *c, const agx_http1_head *head)
         return (verdict){0};
 }
 
+/* The value of a query's parameter; absent if there is none. */
+static agx_view parameter(agx_view target, agx_view name)
+{
+        agx_view part, key;
+
+        if (!agx_view_split(&target, '?', &part))
+                return AGX_VIEW_NULL;
+        while (agx_view_split(&target, '&', &part))
+                if (agx_view_split(&part, '=', &key) && agx_view_eq(key, name))
+                        return part.p ? part : AGX_VIEW("");
+        return AGX_VIEW_NULL;
+}
+
+static verdict judge_upgrade(agx_conn *c, const agx_http1_head *head)
+{
+        if (agx_ws_check_request(head, NULL, 0, &c->sio.upgrade))
+                return (verdict){400, c->sio.upgrade.reason, AGX_VIEW_NULL};
+        return (verdict){0};
+}
+
+static verdict judge_sio(agx_conn *c, const agx_http1_head *head)
+{
+        agx_view transport = parameter(head->target, AGX_VIEW("transport"));
+
+        c->sio = (agx_conn_sio){.sid = parameter(head->target, AGX_VIEW("sid")),
+                                .websocket = agx_view_eq(transport, AGX_VIEW("websocket")),
+                                .post = agx_view_eq(head->method, AGX_VIEW("POST"))};
+        if (!agx_view_eq(parameter(head->target, AGX_VIEW("EIO")), AGX_VIEW("4")))
+                return (verdict){400, "only EIO=4 is spoken here", AGX_VIEW_NULL};
+        if (!c->sio.websocket && !agx_view_eq(transport, AGX_VIEW("polling")))
+                return (verdict){400, "an unknown transport", AGX_VIEW_NULL};
+        if (c->sio.post && !c->sio.sid.p)
+                return (verdict){400, "a POST without a session", AGX_VIEW_NULL};
+        if (c->site->draining && !c->sio.sid.p)
+                return (verdict){503, "the server is shutting down", AGX_VIEW_NULL};
+        return c->sio.websocket ? judge_upgrade(c, head) : (verdict){0};
+}
+
+/* Whether the body of the request at hand is used; otherwise there should be none. */
+static bool takes_body(const agx_conn *c)
+{
+        return c->route == AGX_ROUTE_CALL || (c->route == AGX_ROUTE_SIO && c->sio.post);
+}
+
 static verdict judge(agx_conn *c, const agx_http1_head *head)
 {
         const agx_auth *auth = &c->site->auth;
@@ -254,6 +299,8 @@ static verdict judge(agx_conn *c, const agx_http1_head *head)
         if (!method_allowed(route, head->method))
                 return (verdict){405, NULL, routes[route].allow};
         c->route = routes[route].route;
+        if (c->route == AGX_ROUTE_SIO)
+                return judge_sio(c, head);
         return c->route == AGX_ROUTE_CALL ? judge_call(c, head) : judge_health(c, head);
 }
 
@@ -292,7 +339,7 @@ static int on_head(agx_conn *c, uint64_t now, const agx_http1_head *head)
         v = judge(c, head);
         if (!v.status && expects_else(head))
                 v = (verdict){417, NULL, AGX_VIEW_NULL};
-        if (!v.status && c->route == AGX_ROUTE_HEALTH && !worth_reading(head, 0))
+        if (!v.status && !takes_body(c) && !worth_reading(head, 0))
                 v = (verdict){413, NULL, AGX_VIEW_NULL};
         c->deadline = has_body(head) ? now + AGX_HTTP_BODY_GRACE_MS : c->deadline;
         if (!v.status) {
@@ -322,7 +369,7 @@ static bool lies_in_place(const agx_conn *c, agx_view part)
 static int on_body(agx_conn *c, agx_view part)
 {
         count_body(c, part.n);
-        if (c->state != AGX_CONN_BODY || c->route != AGX_ROUTE_CALL)
+        if (c->state != AGX_CONN_BODY || !takes_body(c))
                 return 0;
         if (lies_in_place(c, part)) {
                 agx_buf_commit(&c->body, part.n);
@@ -335,19 +382,27 @@ static int on_body(agx_conn *c, agx_view part)
         return agx_buf_append_view(&c->body, part);
 }
 
+static int ask(agx_conn *c, uint64_t deadline, agx_conn_wish what, agx_conn_wish *wish)
+{
+        c->state = AGX_CONN_ASKED;
+        c->deadline = deadline;
+        *wish = what;
+        return 0;
+}
+
 static int on_end(agx_conn *c, uint64_t now, agx_conn_wish *wish)
 {
         agx_view body = c->whole.p ? c->whole : agx_buf_view(&c->body);
         const char *why;
         int r;
 
+        if (c->state == AGX_CONN_BODY && c->route == AGX_ROUTE_SIO) {
+                c->sio.body = body;
+                return ask(c, UINT64_MAX, AGX_CONN_SIO, wish);
+        }
         if (c->state == AGX_CONN_BODY && c->route == AGX_ROUTE_CALL) {
-                if (agx_call_request_get(body, &c->request, &why)) {
-                        c->state = AGX_CONN_ASKED;
-                        c->deadline = now + c->wait_ms;
-                        *wish = AGX_CONN_SUBMIT;
-                        return 0;
-                }
+                if (agx_call_request_get(body, &c->request, &why))
+                        return ask(c, now + c->wait_ms, AGX_CONN_SUBMIT, wish);
                 r = put_bad_request(c, why ? why : "malformed");
         } else {
                 r = c->state == AGX_CONN_BODY ? put_health(c) : 0;
@@ -419,6 +474,8 @@ int agx_conn_next(agx_conn *c, uint64_t now, agx_view *in, agx_conn_wish *wish)
         while (!r && *wish == AGX_CONN_NONE) {
                 if (c->state == AGX_CONN_CLOSING)
                         *wish = AGX_CONN_CLOSE;
+                else if (c->state == AGX_CONN_UPGRADED)
+                        *wish = AGX_CONN_WAIT;
                 else if (c->state == AGX_CONN_ASKED) {
                         drop_body(c); /* the server has taken what it needs */
                         *wish = AGX_CONN_WAIT;
@@ -473,7 +530,7 @@ bool agx_conn_place(agx_conn *c, char **place, size_t *n)
         uint8_t *at;
 
         *n = left < PLACE_BYTES ? (size_t)left : PLACE_BYTES;
-        if (c->state != AGX_CONN_BODY || c->route != AGX_ROUTE_CALL || c->body.len < PLACE_BYTES || !*n ||
+        if (c->state != AGX_CONN_BODY || !takes_body(c) || c->body.len < PLACE_BYTES || !*n ||
             agx_buf_reserve(&c->body, *n, &at))
                 return false;
         *place = (char *)at;
@@ -531,5 +588,32 @@ int agx_conn_reply_unavailable(agx_conn *c, uint64_t now)
         int r = put_refusal(c, 503, NULL, AGX_VIEW_NULL);
 
         answered(c, now);
+        return r > 0 ? agx_trace(-ENOBUFS) : r;
+}
+
+int agx_conn_reply_payload(agx_conn *c, uint64_t now, size_t n)
+{
+        agx_answer a = answer_of(c, 200, TYPE_TEXT, n);
+        int r = agx_answer_put(c->out, &a);
+
+        answered(c, now);
+        return r > 0 ? agx_trace(-ENOBUFS) : r;
+}
+
+int agx_conn_reply_refusal(agx_conn *c, uint64_t now, unsigned status, const char *words)
+{
+        int r = put_refusal(c, status, words, AGX_VIEW_NULL);
+
+        answered(c, now);
+        return r > 0 ? agx_trace(-ENOBUFS) : r;
+}
+
+int agx_conn_reply_upgrade(agx_conn *c)
+{
+        int r = agx_ws_put_reply(c->out, &c->sio.upgrade);
+
+        drop_body(c);
+        c->state = AGX_CONN_UPGRADED;
+        c->deadline = UINT64_MAX;
         return r > 0 ? agx_trace(-ENOBUFS) : r;
 }

@@ -6,13 +6,13 @@
  *
  *     agx_conn_next()   as long as there is input; does what its wish says
  *     agx_conn_tick()   when agx_conn_deadline() has passed
- *     agx_conn_reply_*  exactly one for each AGX_CONN_SUBMIT
+ *     agx_conn_reply_*  exactly one for each AGX_CONN_SUBMIT and AGX_CONN_SIO
  *
  * Responses are appended to the buffer given at init. Times are monotonic milliseconds.
  */
 #include "proto/callmsg.h"
 #include "server/auth.h"
-#include "wire/http1.h"
+#include "wire/ws_handshake.h"
 
 /* What all connections of a server share. */
 typedef struct agx_site {
@@ -25,10 +25,11 @@ typedef struct agx_site {
 typedef enum agx_conn_wish {
         AGX_CONN_INPUT,  /* all input is used: come with more */
         AGX_CONN_SUBMIT, /* .request and .session are complete: reply at once or later; they live as long as the input */
-        AGX_CONN_WAIT,   /* a reply is outstanding: keep the rest of the input */
-        AGX_CONN_LATE,   /* agx_conn_tick() only: the caller's patience is over; say agx_conn_reply_accepted() */
-        AGX_CONN_NONE,   /* agx_conn_tick() only: nothing was due */
-        AGX_CONN_CLOSE   /* send what is in the buffer, then close */
+        AGX_CONN_SIO, /* .sio is complete, a request of a Socket.IO client: reply at once or later; it lives likewise */
+        AGX_CONN_WAIT, /* a reply is outstanding: keep the rest of the input */
+        AGX_CONN_LATE, /* agx_conn_tick() only: the caller's patience is over; say agx_conn_reply_accepted() */
+        AGX_CONN_NONE, /* agx_conn_tick() only: nothing was due */
+        AGX_CONN_CLOSE /* send what is in the buffer, then close */
 } agx_conn_wish;
 
 typedef enum agx_conn_state {
@@ -36,11 +37,21 @@ typedef enum agx_conn_state {
         AGX_CONN_HEAD,  /* a head has begun */
         AGX_CONN_BODY,  /* a body that is wanted */
         AGX_CONN_DROP,  /* a body that is not; it has been answered */
-        AGX_CONN_ASKED, /* a call is with the server */
-        AGX_CONN_CLOSING
+        AGX_CONN_ASKED, /* a request is with the server */
+        AGX_CONN_CLOSING,
+        AGX_CONN_UPGRADED /* what comes is not HTTP any more: it is not given here */
 } agx_conn_state;
 
-typedef enum agx_conn_route { AGX_ROUTE_HEALTH, AGX_ROUTE_CALL } agx_conn_route;
+typedef enum agx_conn_route { AGX_ROUTE_HEALTH, AGX_ROUTE_CALL, AGX_ROUTE_SIO } agx_conn_route;
+
+/* What a request to /socket.io/ asks for. */
+typedef struct agx_conn_sio {
+        agx_view sid; /* absent: a new session */
+        bool websocket;
+        bool post;
+        agx_view body; /* of a POST */
+        agx_ws_request upgrade;
+} agx_conn_sio;
 
 typedef struct agx_conn {
         const agx_site *site;
@@ -67,6 +78,7 @@ typedef struct agx_conn {
         bool challenged;
         char proof[44];
         agx_call_request request;
+        agx_conn_sio sio;
 } agx_conn;
 
 /* 0 or -ENOMEM. `now`: the moment it was accepted. */
@@ -96,5 +108,14 @@ int agx_conn_reply_fault(agx_conn *c, uint64_t now, const agx_fault *fault);
 int agx_conn_reply_accepted(agx_conn *c, uint64_t now, agx_view call_id);
 /* 503. */
 int agx_conn_reply_unavailable(agx_conn *c, uint64_t now);
+
+/* ---- replies to a request of a Socket.IO client ---- */
+
+/* The head of a 200 whose body of `n` bytes, a payload or "ok", the caller sends right after. */
+int agx_conn_reply_payload(agx_conn *c, uint64_t now, size_t n);
+/* A status of 400 and above, in plain words. */
+int agx_conn_reply_refusal(agx_conn *c, uint64_t now, unsigned status, const char *words);
+/* The 101: what follows in the input belongs to the WebSocket. */
+int agx_conn_reply_upgrade(agx_conn *c);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "proto/limits.h"
 #include "server/server_uv.h"
+#include "server/sio_uv.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -41,7 +42,7 @@ static void settle(agx_http *h, bool written)
         if (written)
                 agx_ledger_answered(ledger_of(h), call, now_of(h));
         else
-                agx_ledger_keep(ledger_of(h), call);
+                agx_server_deliver(h->server, call); /* to its session's link, or it is kept */
         agx_server_ledger_touched(h->server);
 }
 
@@ -51,6 +52,7 @@ static void abandon(agx_http *h)
         if (h->call)
                 h->call->waiter = NULL;
         h->call = NULL;
+        agx_sio_lost(h);
 }
 
 static void part_closed(agx_http *h)
@@ -62,6 +64,7 @@ static void part_closed(agx_http *h)
         agx_list_unlink(&h->node);
         agx_conn_deinit(&h->conn);
         agx_buf_deinit(&h->ahead);
+        agx_ws_free(h->ws);
         free(h);
         agx_server_connection_closed(server);
 }
@@ -84,6 +87,12 @@ void agx_http_close(agx_http *h)
 }
 
 /* The brain is done: out with what is written, then the end. */
+static void finish(agx_http *h);
+void agx_http_finish(agx_http *h)
+{
+        finish(h);
+}
+
 static void finish(agx_http *h)
 {
         if (h->ending)
@@ -101,7 +110,7 @@ static void finish(agx_http *h)
 
 void agx_http_drain(agx_http *h)
 {
-        if (h->ending || h->call || h->running)
+        if (h->ending || h->call || h->running || h->session)
                 return;
         h->conn.state = AGX_CONN_CLOSING;
         finish(h);
@@ -258,6 +267,9 @@ static bool carry_out(agx_http *h, agx_conn_wish wish)
         case AGX_CONN_SUBMIT:
                 r = submit(h);
                 break;
+        case AGX_CONN_SIO:
+                r = agx_sio_request(h);
+                break;
         case AGX_CONN_CLOSE:
                 finish(h);
                 return false;
@@ -280,7 +292,7 @@ static void feed(agx_http *h, agx_view *in)
         agx_conn_wish wish;
 
         h->running = true;
-        while (!h->ending && !agx_stream_closing(&h->stream) && !must_wait(h)) {
+        while (!h->ending && !agx_stream_closing(&h->stream) && !h->ws && !must_wait(h)) {
                 if (agx_conn_next(&h->conn, now_of(h), in, &wish)) {
                         failed(h);
                         break;
@@ -305,10 +317,21 @@ static void read_or_pause(agx_http *h)
                 failed(h);
 }
 
+/* What waited behind the upgrade is the WebSocket's. */
+static void hand_over(agx_http *h)
+{
+        agx_buf rest = h->ahead;
+
+        h->ahead = AGX_BUF_NULL(0);
+        if (rest.len && !agx_stream_closing(&h->stream))
+                agx_sio_feed(h, agx_buf_view(&rest));
+        agx_buf_deinit(&rest);
+}
+
 /* Goes on with what waited, if it need not wait any longer. */
 static void pump(agx_http *h)
 {
-        if (h->running || h->ending || agx_stream_closing(&h->stream))
+        if (h->running || h->ending || h->ws || agx_stream_closing(&h->stream))
                 return;
         if (h->ahead.len) {
                 agx_view rest = agx_buf_view(&h->ahead);
@@ -322,8 +345,15 @@ static void pump(agx_http *h)
 
                 feed(h, &none);
         }
-        if (!agx_stream_closing(&h->stream))
+        if (h->ws)
+                hand_over(h);
+        else if (!agx_stream_closing(&h->stream))
                 read_or_pause(h);
+}
+
+void agx_http_pump(agx_http *h)
+{
+        pump(h);
 }
 
 static void on_data(agx_stream *stream, agx_view in)
@@ -332,10 +362,14 @@ static void on_data(agx_stream *stream, agx_view in)
 
         if (h->ending)
                 return;
-        if (!h->ahead.len) {
+        if (!h->ahead.len && !h->ws) {
                 feed(h, &in);
                 if (h->ending || agx_stream_closing(stream))
                         return;
+        }
+        if (h->ws) {
+                agx_sio_feed(h, in);
+                return;
         }
         if (in.n && agx_buf_append_view(&h->ahead, in))
                 failed(h);
@@ -349,7 +383,7 @@ static void on_place(agx_stream *stream, uv_buf_t *place)
         char *at;
         size_t n;
 
-        if (!h->ending && !h->ahead.len && !must_wait(h) && agx_conn_place(&h->conn, &at, &n))
+        if (!h->ending && !h->ws && !h->ahead.len && !must_wait(h) && agx_conn_place(&h->conn, &at, &n))
                 *place = uv_buf_init(at, (unsigned)n);
 }
 
@@ -360,7 +394,7 @@ static void on_ended(agx_stream *stream, int error)
         agx_http *h = agx_container_of(stream, agx_http, stream);
 
         h->ended = true;
-        if (!error && !h->call && agx_stream_queued(stream))
+        if (!error && !h->call && !h->session && agx_stream_queued(stream))
                 finish(h); /* it may still read what it asked for */
         else
                 agx_http_close(h);
@@ -371,7 +405,9 @@ static void on_drained(agx_stream *stream)
         agx_http *h = agx_container_of(stream, agx_http, stream);
 
         settle(h, true);
-        if (!h->ending) {
+        if (!h->ending && h->ws) {
+                agx_sio_drained(h);
+        } else if (!h->ending) {
                 agx_conn_drained(&h->conn, now_of(h));
                 pump(h);
         } else if (h->ended) {

@@ -10,6 +10,7 @@
 #include "io/reaper.h"
 #include "proto/limits.h"
 #include "server/http_uv.h"
+#include "server/sio_uv.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -244,6 +245,7 @@ static void on_worker_stopped(void *user)
         agx_server *s = user;
 
         s->supervisor_stopped = true;
+        agx_sio_drain(s);
         drain_connections(s);
         agx_deadline_set(&s->drain, agx_loop_now(&s->loop) + LAST_WORDS_MS);
         stop_if_quiet(s);
@@ -379,6 +381,7 @@ static int init_random(agx_server *s)
                 snprintf(s->instance + 2 * i, 3, "%02x", raw[i]);
         s->site.instance = agx_view_str(s->instance);
         agx_rpc_init(&s->rpc, &s->calls, links_seed);
+        agx_map_init(&s->sio_sessions, seed);
         r = agx_calls_init(&s->calls, seed);
         return r ? failed(s->config, "the table of calls", r) : 0;
 }
@@ -493,6 +496,7 @@ static void close_all(agx_server *s, bool started)
         {
                 agx_http_close(agx_container_of(node, agx_http, node));
         }
+        agx_sio_close_all(s);
         if (s->has_lifeline)
                 agx_stream_close(&s->lifeline);
         agx_deadline_close(&s->lease, NULL);
@@ -518,6 +522,7 @@ int agx_server_run(agx_server *s, const agx_config *config, char *const *env, co
         agx_deadline_init(&s->ledger_tick, &s->loop, on_ledger_tick);
         agx_deadline_init(&s->graces, &s->loop, on_graces);
         agx_flush_init(&s->links, let_links_speak);
+        s->speak = agx_sio_speak;
         agx_deadline_init(&s->drain, &s->loop, on_drain_over);
         r = start(s, env);
         if (!r)

@@ -23,7 +23,8 @@ struct agx_server {
         char instance[33];
         agx_calls calls;
         agx_rpc rpc;
-        agx_flush links; /* lets those speak that have something to say */
+        agx_map sio_sessions; /* by sid */
+        agx_flush links;      /* lets those speak that have something to say */
         agx_supervisor_uv supervisor;
         agx_listener listener;
         agx_list connections;
@@ -38,6 +39,7 @@ struct agx_server {
         bool has_lifeline;
         bool supervisor_stopped;
         uint64_t evicted_told;
+        bool stray_told;   /* of events on namespaces that nobody serves */
         uint64_t odd_told; /* frames of workers and events of hosts that fitted nothing */
         /* For the shell that attaches links: pull what this one has to say, with agx_rpc_next(). */
         void (*speak)(agx_rpc_link *link);
