@@ -58,7 +58,7 @@ int agx_sio_conn_init(agx_sio_conn *c, const agx_site *site, agx_rpc *rpc, const
 }
 
 /* Frees the large results that are through. */
-static void reap(agx_sio_conn *c)
+void agx_sio_conn_reap(agx_sio_conn *c)
 {
         void *bytes;
 
@@ -71,7 +71,7 @@ void agx_sio_conn_deinit(agx_sio_conn *c)
         agx_rpc_detach(&c->link);
         if (c->eio) {
                 agx_eio_lost(c->eio, "the connection is given up");
-                reap(c);
+                agx_sio_conn_reap(c);
         }
         agx_eio_free(c->eio);
         agx_sio_free(c->sio);
@@ -330,7 +330,7 @@ void agx_sio_conn_fill(agx_sio_conn *c, uint64_t now)
 
         if (agx_eio_is_closed(c->eio))
                 return; /* a WebSocket may still hold what is in it */
-        reap(c);
+        agx_sio_conn_reap(c);
         while (!r && c->link.rpc && !agx_eio_is_closed(c->eio) && agx_eio_queued(c->eio) < AGX_SIO_OUT_LOW) {
                 r = agx_rpc_next(&c->link, now, &saying);
                 if (!r)

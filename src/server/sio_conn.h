@@ -58,6 +58,8 @@ void agx_sio_conn_taken(agx_sio_conn *c, int r);
 /* Whether no more should be read for now. */
 bool agx_sio_conn_crowded(const agx_sio_conn *c);
 void agx_sio_conn_fill(agx_sio_conn *c, uint64_t now);
+/* Frees large results that are through. fill() does so too; not while a WebSocket may hold what a closed session showed. */
+void agx_sio_conn_reap(agx_sio_conn *c);
 
 uint64_t agx_sio_conn_timer(const agx_sio_conn *c);
 /* The verdict is eio's: AGX_EIO_PROBE_ENDED or AGX_EIO_CLOSED are for the shell to see to. */

@@ -168,6 +168,8 @@ static void pump_poller(agx_sio_session *s)
                 agx_eio_lost(s->conn.eio, "the server is out of memory");
                 return;
         }
+        if (!s->socket)
+                agx_sio_conn_reap(&s->conn);
         s->poller = NULL;
         h->session = NULL;
         answer(h, agx_buf_view(&body));

@@ -29,6 +29,7 @@
 #define BODY_N "40"
 #define MSGPACK "Content-Type: application/msgpack\r\n"
 #define HOST "Host: localhost\r\n"
+#define SIO(method, query) method " /socket.io/?" query " HTTP/1.1\r\n" HOST
 #define CALL "POST /call HTTP/1.1\r\n" HOST MSGPACK
 
 typedef struct row {
@@ -87,6 +88,24 @@ static void log_submit(rig *r)
         if (r->conn.session.p)
                 agx_buf_printf(&r->log, " session=%.*s", (int)r->conn.session.n, r->conn.session.p);
         agx_buf_printf(&r->log, " wait=%llu>", (unsigned long long)r->conn.wait_ms);
+}
+
+static void log_sio(rig *r)
+{
+        const agx_conn_sio *q = &r->conn.sio;
+
+        agx_buf_printf(&r->log, "<%s %s sid=%.*s %.*s>", q->post ? "POST" : "GET",
+                       q->websocket ? "websocket" : "polling", (int)q->sid.n, q->sid.p ? q->sid.p : "", (int)q->body.n,
+                       q->body.p ? q->body.p : "");
+}
+
+static void answer(rig *r)
+{
+        if (r->conn.route == AGX_ROUTE_SIO)
+                assert_int_equal(agx_conn_reply_payload(&r->conn, r->now, 2), 0);
+        else
+                assert_int_equal(agx_conn_reply_result(&r->conn, r->now, true, 2), 0);
+        assert_int_equal(agx_buf_append(&r->out, "OK", 2), 0);
 }
 
 /* Moves responses from `out` into the log; heads are shortened to status and telling fields. */
@@ -149,10 +168,12 @@ static void feed(rig *r, const char *bytes, size_t n)
                         log_responses(r);
                         log_submit(r);
                 }
-                if (wish == AGX_CONN_WAIT) {
-                        assert_int_equal(agx_conn_reply_result(&r->conn, r->now, true, 2), 0);
-                        assert_int_equal(agx_buf_append(&r->out, "OK", 2), 0);
+                if (wish == AGX_CONN_SIO) {
+                        log_responses(r);
+                        log_sio(r);
                 }
+                if (wish == AGX_CONN_WAIT)
+                        answer(r);
         }
         agx_buf_consume(&r->rest, all - in.n);
         log_responses(r);
@@ -250,6 +271,26 @@ static const row rows[] = {
          0, "[415|the content type must be application/msgpack][404|Not Found]"},
         {"no type", NULL, "POST /call HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n", 0,
          "[415|the content type must be application/msgpack]"},
+        /* /socket.io/ */
+        {"a poll", NULL, SIO("GET", "EIO=4&transport=polling") "\r\n", 0, "<GET polling sid= >[200|OK]"},
+        {"a poll of a session", NULL, SIO("GET", "transport=polling&EIO=4&sid=ab&t=1") "\r\n", 0,
+         "<GET polling sid=ab >[200|OK]"},
+        {"a payload", NULL,
+         SIO("POST", "EIO=4&transport=polling&sid=ab") "Content-Length: 3\r\n\r\n40/GET /x HTTP/1.1\r\n" HOST "\r\n", 0,
+         "<POST polling sid=ab 40/>[200|OK][404|Not Found]"},
+        {"a payload in chunks", NULL,
+         SIO("POST",
+             "EIO=4&transport=polling&sid=ab") "Transfer-Encoding: chunked\r\n\r\n2\r\n40\r\n1\r\n/\r\n0\r\n\r\n",
+         0, "<POST polling sid=ab 40/>[200|OK]"},
+        {"another Engine.IO", NULL, SIO("GET", "EIO=3&transport=polling") "\r\n", 0, "[400|only EIO=4 is spoken here]"},
+        {"no query", NULL, "GET /socket.io/ HTTP/1.1\r\n" HOST "\r\n", 0, "[400|only EIO=4 is spoken here]"},
+        {"another transport", NULL, SIO("GET", "EIO=4&transport=pigeon") "\r\n", 0, "[400|an unknown transport]"},
+        {"a payload for nobody", NULL, SIO("POST", "EIO=4&transport=polling") "Content-Length: 0\r\n\r\n", 0,
+         "[400|a POST without a session]"},
+        {"another method for Socket.IO", NULL, SIO("PUT", "EIO=4&transport=polling") "\r\n", 0,
+         "[405 Allow=GET, POST|Method Not Allowed]"},
+        {"Socket.IO without a token", "t0k", SIO("GET", "EIO=4&transport=polling") "\r\n", 0,
+         "[401 Connection=close WWW-Authenticate=Bearer|a token is needed]close"},
         {"another method", NULL, "GET /call HTTP/1.1\r\n" HOST "\r\n", 0, "[405 Allow=POST|Method Not Allowed]"},
         {"health by POST", NULL, "POST /health HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n", 0,
          "[405 Allow=GET, HEAD|Method Not Allowed]"},
@@ -697,9 +738,35 @@ static void without_memory_the_connection_fails_cleanly(void **state)
         assert_true(n > 5);
 }
 
+/* What follows the request is left alone: it is the WebSocket's. */
+static void an_upgrade_leaves_the_rest(void **state)
+{
+        static const char text[] =
+                SIO("GET", "EIO=4&transport=websocket") "Upgrade: websocket\r\nConnection: Upgrade\r\n"
+                                                        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
+                                                        "AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\nrest";
+        agx_view in = agx_view_of(text, sizeof(text) - 1);
+        agx_conn_wish wish;
+        rig r;
+
+        (void)state;
+        rig_open(&r, NULL);
+        assert_int_equal(agx_conn_next(&r.conn, r.now, &in, &wish), 0);
+        assert_int_equal(wish, AGX_CONN_SIO);
+        assert_true(r.conn.sio.websocket);
+        assert_int_equal(agx_conn_reply_upgrade(&r.conn), 0);
+        assert_non_null(memmem(r.out.data, r.out.len, "HTTP/1.1 101 ", 13));
+        assert_int_equal(agx_conn_next(&r.conn, r.now, &in, &wish), 0);
+        assert_int_equal(wish, AGX_CONN_WAIT);
+        assert_true(agx_view_eq(in, AGX_VIEW("rest")));
+        assert_true(agx_conn_deadline(&r.conn) == UINT64_MAX);
+        rig_close(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(an_upgrade_leaves_the_rest),
                 cmocka_unit_test(rows_hold_at_every_split),
                 cmocka_unit_test(a_silent_connection_is_closed_without_a_word),
                 cmocka_unit_test(a_slow_head_does_not_move_its_deadline),
