@@ -116,3 +116,33 @@ def die(how: str) -> None:
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     ctypes.string_at(0)
+
+
+def lines_until(path: str, seconds: float) -> int:
+    """Append a line every 10 ms; a cancel strikes between them."""
+    until = time.monotonic() + seconds
+    count = 0
+    while time.monotonic() < until:
+        append_line(path, "tick")
+        count += 1
+        time.sleep(0.01)
+    return count
+
+
+async def lines_until_async(path: str, seconds: float) -> int:
+    until = time.monotonic() + seconds
+    count = 0
+    while time.monotonic() < until:
+        append_line(path, "tick")
+        count += 1
+        await asyncio.sleep(0.01)
+    return count
+
+
+def never_heeds(path: str) -> None:
+    """Take every cancel and go on."""
+    while True:
+        try:
+            append_line(path, "tick", 0.01)
+        except BaseException:
+            pass
