@@ -96,8 +96,21 @@ fuzz: setup ## Fuzz every target for FUZZ_SECONDS each (libFuzzer)
 	    -artifact_prefix="$$found/" "$$found" "$$corpus"
 	done
 
+.PHONY: pythons
+pythons: setup ## pytest under the other supported interpreters that this machine has
+	@for version in 3.12 3.13; do
+	  if ! uv python find --no-python-downloads $$version >/dev/null 2>&1; then
+	    echo "== Python $$version is not on this machine"
+	    continue
+	  fi
+	  echo "== pytest on Python $$version"
+	  export UV_PROJECT_ENVIRONMENT=build/python$$version
+	  uv sync --quiet --no-editable --all-packages --no-python-downloads --python $$version
+	  build/python$$version/bin/python -m pytest -q $(PYTEST_ARGS)
+	done
+
 .PHONY: long
-long: test tsan tidy fuzz ## Everything that is too slow for `make test`
+long: test tsan tidy fuzz pythons ## Everything that is too slow for `make test`
 	@echo "== long tests"
 	python -m pytest -q -m long $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
