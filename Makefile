@@ -98,7 +98,8 @@ fuzz: setup ## Fuzz every target for FUZZ_SECONDS each (libFuzzer)
 
 .PHONY: pythons
 pythons: setup ## pytest under the other supported interpreters that this machine has
-	@for version in 3.12 3.13; do
+	@if command -v pyenv >/dev/null; then export PYENV_VERSION=$$(pyenv versions --bare | paste -sd:); fi # else its shims hide them
+	for version in 3.12 3.13; do
 	  if ! uv python find --no-python-downloads $$version >/dev/null 2>&1; then
 	    echo "== Python $$version is not on this machine"
 	    continue
