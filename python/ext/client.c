@@ -295,32 +295,31 @@ static PyObject *core_call(PyObject *self, PyObject *const *args, Py_ssize_t n)
         return begun(core, p, r, call);
 }
 
-static PyObject *core_health(PyObject *self, PyObject *ignored)
+/* What is asked of the runtime without a target: its health, or a connection. */
+typedef int (*question)(agx_client *client, void *user, uint64_t now_ms, agx_client_call **call);
+
+static PyObject *ask(client_core *core, question start)
 {
-        client_core *core = core_of(self);
         client_pending *p = bind_loop(core) < 0 ? NULL : client_pending_new(core, NULL, NULL, NULL);
         agx_client_call *call = NULL;
         int r;
 
-        (void)ignored;
         if (!p)
                 return NULL;
-        r = agx_client_ask_health(core->client, p, client_now(), &call);
+        r = start(core->client, p, client_now(), &call);
         return begun(core, p, r, call);
+}
+
+static PyObject *core_health(PyObject *self, PyObject *ignored)
+{
+        (void)ignored;
+        return ask(core_of(self), agx_client_ask_health);
 }
 
 static PyObject *core_connect(PyObject *self, PyObject *ignored)
 {
-        client_core *core = core_of(self);
-        client_pending *p = bind_loop(core) < 0 ? NULL : client_pending_new(core, NULL, NULL, NULL);
-        agx_client_call *call = NULL;
-        int r;
-
         (void)ignored;
-        if (!p)
-                return NULL;
-        r = agx_client_connect(core->client, p, client_now(), &call);
-        return begun(core, p, r, call);
+        return ask(core_of(self), agx_client_connect);
 }
 
 static PyObject *core_close(PyObject *self, PyObject *args)
