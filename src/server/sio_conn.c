@@ -6,6 +6,7 @@
 #include "server/sio_conn.h"
 #include "base/err.h"
 #include "wire/json.h"
+#include "wire/sio_pack.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +51,8 @@ int agx_sio_conn_init(agx_sio_conn *c, const agx_site *site, agx_rpc *rpc, const
         *c = (agx_sio_conn){.site = site,
                             .rpc = rpc,
                             .join_by = now + AGX_SIO_JOIN_MS,
-                            .text = AGX_BUF_NULL(AGX_SIO_TEXT_MAX + SMALL)};
+                            .text = AGX_BUF_NULL(AGX_SIO_TEXT_MAX + SMALL),
+                            .packed = AGX_BUF_NULL(AGX_MAX_MESSAGE)};
         write_hex(sid, random, 16);
         write_hex(c->name, random + 16, 16);
         r = agx_eio_new(&c->eio, AGX_EIO_SERVER, &eio, agx_view_of(sid, sizeof(sid)), transport, now);
@@ -78,6 +80,7 @@ void agx_sio_conn_deinit(agx_sio_conn *c)
         c->eio = NULL;
         c->sio = NULL;
         agx_buf_deinit(&c->text);
+        agx_buf_deinit(&c->packed);
 }
 
 /* ---- the end ---- */
@@ -196,15 +199,35 @@ static int turn_away(agx_sio_conn *c, agx_view nsp)
 
 /* ---- events ---- */
 
-static void show_event(const agx_sio_packet *packet, agx_sio_conn_said *said)
+/* The one argument as msgpack: bytes as they are, JSON as what it says. What cannot be said so says nothing, and the road
+ * answers accordingly. */
+static int read_payload(agx_sio_conn *c, const agx_sio_packet *packet, agx_view *payload)
 {
         agx_sio_args args = agx_sio_args_on(packet);
         agx_sio_arg arg;
+        int r;
 
-        said->kind = agx_view_eq(packet->nsp, rpc_name) ? AGX_SIO_SAID_EVENT : AGX_SIO_SAID_STRAY;
+        *payload = AGX_VIEW("");
+        if (!agx_sio_args_next(&args, &arg))
+                return 0;
+        if (arg.binary) {
+                *payload = arg.v;
+                return 0;
+        }
+        r = agx_sio_arg_pack(packet, arg.v, &c->packed);
+        if (!r)
+                *payload = agx_buf_view(&c->packed);
+        return r < 0 ? r : 0;
+}
+
+static int show_event(agx_sio_conn *c, const agx_sio_packet *packet, agx_sio_conn_said *said)
+{
+        said->kind = AGX_SIO_SAID_STRAY;
         said->name = packet->name;
-        /* What is not bytes says nothing; the road answers accordingly. */
-        said->payload = agx_sio_args_next(&args, &arg) && arg.binary ? arg.v : AGX_VIEW("");
+        if (!agx_view_eq(packet->nsp, rpc_name))
+                return 0;
+        said->kind = AGX_SIO_SAID_EVENT;
+        return read_payload(c, packet, &said->payload);
 }
 
 static int see_to(agx_sio_conn *c, const agx_sio_event *event, agx_sio_conn_said *said)
@@ -219,8 +242,7 @@ static int see_to(agx_sio_conn *c, const agx_sio_event *event, agx_sio_conn_said
                         agx_rpc_detach(&c->link);
                 return 0;
         case AGX_SIO_GOT:
-                show_event(&event->packet, said);
-                return 0;
+                return show_event(c, &event->packet, said);
         default:
                 return 0;
         }
@@ -232,6 +254,7 @@ void agx_sio_conn_read(agx_sio_conn *c, bool binary, agx_view message, agx_sio_c
         int r;
 
         *said = (agx_sio_conn_said){.kind = AGX_SIO_SAID_NOTHING};
+        agx_buf_clear(&c->packed);
         r = agx_sio_read(c->sio, binary, message, &event);
         if (r > 0)
                 give_up(c, agx_sio_reason(c->sio));

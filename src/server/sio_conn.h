@@ -27,6 +27,7 @@ typedef struct agx_sio_conn {
         agx_rpc_link link;
         uint64_t join_by;            /* UINT64_MAX: it has joined a namespace */
         agx_buf text;                /* packets and small events on their way into eio */
+        agx_buf packed;              /* an argument that came as JSON */
         char name[AGX_SIO_CONN_SID]; /* what a host knows it by, in Socket.IO */
         bool broken;                 /* closed for what the peer did, not for how it left */
 } agx_sio_conn;

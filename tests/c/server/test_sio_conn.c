@@ -296,12 +296,54 @@ static void test_strays(void **state)
         join(&r, &r.a, "0/rpc,");
         assert_int_equal(say(&r, &r.a, "2/log,[\"x\"]"), AGX_SIO_SAID_STRAY);
         assert_int_equal(say(&r, &r.a, "2/trace,[\"x\"]"), AGX_SIO_SAID_NOTHING); /* not joined */
-        assert_int_equal(say(&r, &r.a, "2/rpc,[\"resume\",{\"call_ids\":[]}]"), AGX_SIO_SAID_EVENT);
+        assert_int_equal(say(&r, &r.a, "2/rpc,[\"resume\"]"), AGX_SIO_SAID_EVENT);
+        assert_int_equal(r.said.payload.n, 0);
+        assert_int_equal(say(&r, &r.a, "2/rpc,[\"resume\",1e999]"), AGX_SIO_SAID_EVENT);
         assert_int_equal(r.said.payload.n, 0);
         say(&r, &r.a, "1/rpc,");
         assert_null(r.a.link.rpc);
         assert_int_equal(say(&r, &r.a, "2/rpc,[\"resume\"]"), AGX_SIO_SAID_NOTHING);
         assert_false(agx_eio_is_closed(r.a.eio));
+        rig_close(&r);
+}
+
+/* The road takes what was said last. */
+static void take(rig *r, agx_sio_conn *c)
+{
+        agx_rpc_outcome outcome;
+
+        assert_int_equal(r->said.kind, AGX_SIO_SAID_EVENT);
+        agx_sio_conn_taken(c, agx_rpc_take(&c->link, r->said.name, r->said.payload, 0, &r->worker, &outcome));
+}
+
+static void test_plain_json(void **state)
+{
+        static const char bytes[] = "{\"_placeholder\":true,\"num\":0}";
+        char text[200];
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        join(&r, &r.a, "0/rpc,");
+        snprintf(text, sizeof(text), "51-/rpc,[\"call\",{\"call_id\":\"c\",\"callable\":\"m::f\",\"arguments\":%s}]",
+                 bytes);
+        say(&r, &r.a, text);
+        agx_sio_conn_read(&r.a, true, AGX_VIEW("ARGS"), &r.said);
+        take(&r, &r.a);
+        assert_non_null(memmem(r.worker_out.data, r.worker_out.len, "ARGS", 4));
+        finish(&r, "c", 10);
+        assert_non_null(strstr(heard(&r, &r.a), "call:result"));
+        say(&r, &r.a, "2/rpc,[\"resume\",{\"call_ids\":[\"c\"]}]");
+        take(&r, &r.a);
+        assert_non_null(strstr(heard(&r, &r.a), "call:result"));
+        say(&r, &r.a, "2/rpc,[\"ack\",{\"call_id\":\"c\"}]");
+        take(&r, &r.a);
+        say(&r, &r.a, "2/rpc,[\"resume\",{\"call_ids\":[\"c\"]}]");
+        take(&r, &r.a);
+        assert_non_null(strstr(heard(&r, &r.a), "call:error"));
+        say(&r, &r.a, "2/rpc,[\"resume\",7]"); /* not a map */
+        take(&r, &r.a);
+        assert_non_null(strstr(heard(&r, &r.a), "call:error"));
         rig_close(&r);
 }
 
@@ -387,6 +429,7 @@ int main(void)
                 cmocka_unit_test(test_a_call_and_its_result),
                 cmocka_unit_test(test_results_wait_in_the_ledger),
                 cmocka_unit_test(test_strays),
+                cmocka_unit_test(test_plain_json),
                 cmocka_unit_test(test_garbage_closes),
                 cmocka_unit_test(test_who_only_asks_is_closed),
                 cmocka_unit_test(test_without_memory),
