@@ -313,6 +313,8 @@ static int on_event(agx_siolink *l, const agx_sio_packet *packet, agx_siolink_ev
                 return 0;
         if (!agx_sio_args_next(&args, &arg) || !arg.binary)
                 return broken(l, "an outcome without bytes");
+        if (packet->n_attachments != 1) /* only the last one lies in memory that can be taken */
+                return broken(l, "an outcome with more than one argument of bytes");
         if (!agx_rpc_event_get(kind, arg.v, &event->rpc, &why))
                 return broken(l, "a malformed outcome");
         event->kind = AGX_SIOLINK_GOT;

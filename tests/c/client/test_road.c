@@ -676,6 +676,40 @@ static void test_hostile_events_end_the_link_only(void **state)
         }
 }
 
+/* The value would lie in memory of the link's. */
+static void test_outcome_of_two_attachments(void **state)
+{
+        static const char bytes[] = "\x82\xa7"
+                                    "call_id\xd9\x22"
+                                    "000102030405060708090a0b0c0d0e0f-1\xa5"
+                                    "value\xc4\x01v";
+        static const char text[] = "452-/rpc,[\"call:result\",{\"_placeholder\":true,\"num\":0},"
+                                   "{\"_placeholder\":true,\"num\":1}]";
+        agx_client_config config = link_config(UINT64_MAX);
+        agx_client_call *call;
+        char frame[200];
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        call = call_with(&s, "x");
+        settle(&s);
+        snprintf(frame, sizeof(frame), "\x81%c%s", (char)(sizeof(text) - 1), text);
+        give(&s.f, link_of(&s), agx_view_str(frame));
+        for (int i = 0; i < 2 && link_of(&s); ++i) {
+                char head[2] = {(char)0x82, (char)(sizeof(bytes) - 1)};
+
+                give(&s.f, link_of(&s), agx_view_of(head, sizeof(head)));
+                give(&s.f, link_of(&s), agx_view_of(bytes, sizeof(bytes) - 1));
+        }
+        settle(&s);
+        let_pass(&s, 1000);
+        assert_int_equal(s.links, 2);
+        end_call(&s, &s.calls[0]);
+        assert_is_value(&s, call, "x");
+        close_server(&s);
+}
+
 /* ---- every cut ---- */
 
 /* One value per call and one run at most, wherever a connection is cut; gives how many bytes the scenario takes. */
@@ -807,6 +841,7 @@ int main(void)
                 cmocka_unit_test(test_never_seen_for_ever),
                 cmocka_unit_test(test_outcomes_of_strangers_are_passed_over),
                 cmocka_unit_test(test_hostile_events_end_the_link_only),
+                cmocka_unit_test(test_outcome_of_two_attachments),
                 cmocka_unit_test(test_cut_at_every_byte),
                 cmocka_unit_test(test_any_allocation_may_fail),
         };
