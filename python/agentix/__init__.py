@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         SandboxProvider,
         SandboxResource,
     )
+    from .utils import context, trace
 
 __all__ = [
     # remote calls
@@ -63,6 +64,9 @@ __all__ = [
     "Result",
     "Ok",
     "Failed",
+    # beside the calls
+    "context",
+    "trace",
     "__version__",
 ]
 
@@ -93,5 +97,6 @@ __getattr__, __dir__ = _exporter(
             "SandboxProvider",
             "SandboxResource",
         ],
+        "agentix.utils": ["context", "trace"],
     },
 )

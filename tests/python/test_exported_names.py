@@ -10,6 +10,8 @@ import agentix
 import agentix.provider
 import agentix.provider.base
 import agentix.runtime.shared
+import agentix.utils
+import agentix.utils.trace
 
 NAMES = {
     "BundleDeployer",
@@ -32,11 +34,20 @@ NAMES = {
     "SandboxResource",
     "WorkerExited",
     "__version__",
+    "context",
     "providers",
     "register_provider",
+    "trace",
 }
 
-PACKAGES = [agentix, agentix.provider, agentix.provider.base, agentix.runtime.shared]
+PACKAGES = [
+    agentix,
+    agentix.provider,
+    agentix.provider.base,
+    agentix.runtime.shared,
+    agentix.utils,
+    agentix.utils.trace,
+]
 
 
 def test_agentix() -> None:
