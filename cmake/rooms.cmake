@@ -41,6 +41,8 @@ agx_room(wire agx_base llhttp msgpackc nettle)
 agx_room(proto agx_wire)
 agx_room(worker agx_proto)
 agx_room(server agx_worker)
+agx_room(oci agx_wire)
+agx_room(bundle agx_oci nettle)
 agx_room(client agx_proto)
 agx_room(provider agx_client)
 

@@ -15,6 +15,7 @@ readonly APT_PACKAGES=(
   ca-certificates git make gcc clang clang-format-14 clang-tidy-14 libclang-rt-14-dev
   libc6-dev ninja-build pkg-config
   libuv1-dev libmsgpack-dev nettle-dev libcmocka-dev
+  libarchive-dev libzstd-dev busybox-static nix-bin
 )
 
 check_only=no
