@@ -1,0 +1,7 @@
+/* The table of commands, in the order of the help. */
+#include "cli/commands.h"
+
+const agx_command *const agx_commands[] = {
+        &agx_command_version,
+        NULL,
+};

@@ -1,0 +1,8 @@
+#ifndef AGX_CLI_COMMANDS_H
+#define AGX_CLI_COMMANDS_H
+/* Every command, one a file. */
+#include "cli/command.h"
+
+extern const agx_command agx_command_version;
+
+#endif
