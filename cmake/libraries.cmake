@@ -23,6 +23,10 @@ endfunction()
 find_package(Threads REQUIRED)
 agx_import_static(nettle nettle libnettle.a)
 agx_import_static(msgpackc msgpack libmsgpackc.a)
+# Only what reads and writes tar and zstd of libarchive is used, so none of its other libraries is linked.
+agx_import_static(zstd libzstd libzstd.a)
+agx_import_static(archive libarchive libarchive.a)
+target_link_libraries(archive INTERFACE zstd)
 
 # Debian's libuv_a.a is not position independent enough for a shared object: executables only.
 if(AGENTIX_RUNTIME OR AGENTIX_TESTS)

@@ -3,7 +3,7 @@
  * anything. A pipe that closes on exec carries the errno of a failed exec. The end is what the pidfd says; then what lies
  * in the pipes is taken and they are closed, whoever else may still hold them.
  */
-#include "bundle/run.h"
+#include "cli/program.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,8 +19,8 @@ extern char **environ;
 enum { OUT, ERR, ANSWER, EXEC, PIPES };
 
 typedef struct job {
-        const agx_run_spec *spec;
-        agx_run *run;
+        const agx_program_spec *spec;
+        agx_program *run;
         int read[PIPES];
         int write[PIPES];
         pid_t pid;
@@ -45,7 +45,7 @@ static void close_all(job *j)
         agx_closep(&j->pidfd);
 }
 
-static bool wanted(const agx_run_spec *spec, int pipe)
+static bool wanted(const agx_program_spec *spec, int pipe)
 {
         return pipe == EXEC || (pipe == OUT && !spec->pass_out) || (pipe == ERR && !spec->pass_err) ||
                (pipe == ANSWER && spec->answer);
@@ -232,14 +232,14 @@ static int listen_to(job *j)
         return 0;
 }
 
-int agx_run_to_end(agx_run *r, const agx_run_spec *spec)
+int agx_program_run(agx_program *r, const agx_program_spec *spec)
 {
         job j = {.spec = spec, .run = r, .pid = -1, .pidfd = -1, .read = {-1, -1, -1, -1}, .write = {-1, -1, -1, -1}};
         int e;
 
-        *r = (agx_run){.out = AGX_BUF_NULL(spec->keep),
-                       .err = AGX_BUF_NULL(spec->keep),
-                       .answer = AGX_BUF_NULL(spec->keep)};
+        *r = (agx_program){.out = AGX_BUF_NULL(spec->keep),
+                           .err = AGX_BUF_NULL(spec->keep),
+                           .answer = AGX_BUF_NULL(spec->keep)};
         e = open_pipes(&j);
         if (!e)
                 e = start(&j);
@@ -253,18 +253,18 @@ int agx_run_to_end(agx_run *r, const agx_run_spec *spec)
         }
         close_all(&j);
         if (!e && j.exec_error)
-                e = j.exec_error == ENOENT || j.exec_error == ENOTDIR ? AGX_RUN_E_NOT_FOUND : -j.exec_error;
+                e = j.exec_error == ENOENT || j.exec_error == ENOTDIR ? AGX_PROGRAM_E_NOT_FOUND : -j.exec_error;
         return e;
 }
 
-void agx_run_deinit(agx_run *r)
+void agx_program_deinit(agx_program *r)
 {
         agx_buf_deinit(&r->out);
         agx_buf_deinit(&r->err);
         agx_buf_deinit(&r->answer);
 }
 
-int agx_run_code(const agx_run *r)
+int agx_program_code(const agx_program *r)
 {
         return WIFSIGNALED(r->status) ? 128 + WTERMSIG(r->status) : WEXITSTATUS(r->status);
 }

@@ -1,15 +1,15 @@
-#ifndef AGX_BUNDLE_RUN_H
-#define AGX_BUNDLE_RUN_H
+#ifndef AGX_CLI_PROGRAM_H
+#define AGX_CLI_PROGRAM_H
 /*
- * Another program, run to its end and listened to: for the command line and the building of bundles, which have nothing
- * else to do meanwhile. Its output is drained whatever happens, and kept up to a ceiling. It dies with us.
+ * Another program, run to its end and listened to, by a command that has nothing else to do meanwhile. Its output is
+ * drained whatever happens, and kept up to a ceiling. It dies with us.
  *
  * The program gets /dev/null as standard input, no descriptors but 0 to 2 and, when asked for, 3: the write end of a pipe
  * for an answer that no printing can disturb. What it leaves running in the background is not waited for.
  */
 #include "base/buf.h"
 
-typedef struct agx_run_spec {
+typedef struct agx_program_spec {
         char *const *argv;   /* argv[0] without a slash is looked for on PATH */
         char *const *envp;   /* NULL: our own environment */
         const char *cwd;     /* NULL: where we are */
@@ -18,23 +18,23 @@ typedef struct agx_run_spec {
         bool pass_out;       /* its standard output goes to our standard error instead of being kept */
         bool pass_err;       /* its standard error goes to ours */
         bool answer;         /* give it descriptor 3 */
-} agx_run_spec;
+} agx_program_spec;
 
-typedef struct agx_run {
+typedef struct agx_program {
         agx_buf out, err, answer;
         bool out_cut, err_cut, answer_cut; /* more came than was kept */
         bool timed_out;
         int status; /* as waitpid gives it */
-} agx_run;
+} agx_program;
 
-enum { AGX_RUN_E_NOT_FOUND = 1 };
+enum { AGX_PROGRAM_E_NOT_FOUND = 1 };
 
-/* Runs it. 0 whatever its exit status, AGX_RUN_E_NOT_FOUND, or a negative errno. Give `r` to agx_run_deinit() always. */
-int agx_run_to_end(agx_run *r, const agx_run_spec *spec);
-void agx_run_deinit(agx_run *r);
-AGX_DEFINE_CLEANUP(agx_run, agx_run_deinit)
+/* Runs it. 0 whatever its exit status, AGX_PROGRAM_E_NOT_FOUND, or a negative errno. Give `r` to agx_program_deinit() always. */
+int agx_program_run(agx_program *r, const agx_program_spec *spec);
+void agx_program_deinit(agx_program *r);
+AGX_DEFINE_CLEANUP(agx_program, agx_program_deinit)
 
 /* 0 to 255: its exit status, 128 + n after signal n, as shells count. */
-int agx_run_code(const agx_run *r);
+int agx_program_code(const agx_program *r);
 
 #endif
