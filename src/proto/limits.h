@@ -57,6 +57,7 @@
 #define AGX_LEDGER_CALLS_MAX 65536         /* calls accepted or running at once; above: error type "Busy" */
 #define AGX_LEDGER_KEPT_MAX 4096           /* finished results kept for an acknowledgement; the oldest goes first */
 #define AGX_LEDGER_KEPT_BYTES (512u << 20) /* bytes of them */
+#define AGX_LEDGER_ITEM_BYTES (512u << 20) /* bytes of stream items that hosts have yet to consume */
 #define AGX_LEDGER_INLINE_MS 30000         /* a result answered inline to a client with a session is kept so long */
 #define AGX_LEDGER_WINDOW 4096             /* ids behind the newest one of a session that are told apart exactly */
 #define AGX_LEDGER_SESSIONS_MAX 65536      /* sessions remembered; the longest unused one without calls goes first */

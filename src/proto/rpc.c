@@ -6,13 +6,15 @@
 #include "proto/fields.h"
 #include "proto/limits.h"
 
-enum { CALL_ID, CALL_IDS, CALLABLE, STREAM, GRACE, FAULT, CONTEXT, ARGUMENTS, VALUE, ROWS };
+enum { CALL_ID, CALL_IDS, CALLABLE, STREAM, SEQ, N, GRACE, FAULT, CONTEXT, ARGUMENTS, VALUE, ROWS };
 
 static const agx_field rows[ROWS] = {
         [CALL_ID] = AGX_FIELD(agx_rpc_event, call_id, "call_id", LAX_STR, "a str"),
         [CALL_IDS] = AGX_FIELD(agx_rpc_event, call_ids, "call_ids", ARRAY, "an array"),
         [CALLABLE] = AGX_FIELD(agx_rpc_event, callable, "callable", LAX_STR, "a str"),
         [STREAM] = AGX_FIELD(agx_rpc_event, stream, "stream", UINT, "a non-negative int"),
+        [SEQ] = AGX_FIELD(agx_rpc_event, seq, "seq", UINT, "a non-negative int"),
+        [N] = AGX_FIELD(agx_rpc_event, n, "n", UINT, "a non-negative int"),
         [GRACE] = AGX_FIELD(agx_rpc_event, grace, "grace", LAX_NUMBER, "a number"),
         [FAULT] = AGX_FIELD(agx_rpc_event, fault, "error", FAULT, "a map"),
         [CONTEXT] = AGX_FIELD(agx_rpc_event, context, "context", BIN, "a bin"),
@@ -30,8 +32,10 @@ static const struct shape {
         [AGX_RPC_CANCEL] = {BIT(CALL_ID), BIT(GRACE)},
         [AGX_RPC_RESUME] = {BIT(CALL_IDS), 0},
         [AGX_RPC_ACK] = {0, BIT(CALL_ID) | BIT(CALL_IDS)},
+        [AGX_RPC_CREDIT] = {BIT(CALL_ID) | BIT(N), 0},
         [AGX_RPC_RESULT] = {BIT(CALL_ID), BIT(VALUE)},
         [AGX_RPC_ERROR] = {BIT(CALL_ID) | BIT(FAULT), 0},
+        [AGX_RPC_ITEM] = {BIT(CALL_ID) | BIT(SEQ) | BIT(VALUE), 0},
 };
 
 static const agx_view kind_texts[] = {[AGX_RPC_UNKNOWN] = {NULL, 0},
@@ -67,6 +71,8 @@ static const char *complaint(const agx_rpc_event *event, uint32_t present)
                 return "missing call_ids";
         if (missing & BIT(FAULT))
                 return "missing error";
+        if (missing & (BIT(SEQ) | BIT(N) | BIT(VALUE)))
+                return missing & BIT(SEQ) ? "missing seq" : missing & BIT(N) ? "missing n" : "missing value";
         if (event->call_id.n > AGX_MAX_CALL_ID)
                 return "call_id is too long";
         if (event->callable.n > AGX_MAX_CALLABLE)
@@ -176,6 +182,10 @@ static void put(agx_mp_writer *w, const agx_rpc_event *event, const agx_view *id
                         put_ids(w, ids, n_ids);
                 else if (row == STREAM)
                         agx_mp_put_uint(w, event->stream);
+                else if (row == SEQ)
+                        agx_mp_put_uint(w, event->seq);
+                else if (row == N)
+                        agx_mp_put_uint(w, event->n);
                 else if (row == GRACE)
                         agx_mp_put_float(w, event->grace);
                 else if (row == FAULT)

@@ -7,8 +7,10 @@
  *                     cancel  {call_id: str, grace?: number}
  *                     resume  {call_ids: [str]}
  *                     ack     {call_id?: str, call_ids?: [str]}
+ *                     credit  {call_id: str, n: int}
  *   runtime -> host   call:result {call_id: str, value: bin}
  *                     call:error  {call_id: str, error: {...}}
+ *                     call:item   {call_id: str, seq: int, value: bin}
  *
  * How strictly maps are read is in fields.h, with this besides: a key counts as known only in the events that have it; a
  * call_id that is not a str counts as not given, and so does an empty one in what a host says; a grace that is not a number
@@ -21,8 +23,10 @@
         X(CANCEL, "cancel")                                                                                            \
         X(RESUME, "resume")                                                                                            \
         X(ACK, "ack")                                                                                                  \
+        X(CREDIT, "credit")                                                                                            \
         X(RESULT, "call:result")                                                                                       \
-        X(ERROR, "call:error")
+        X(ERROR, "call:error")                                                                                         \
+        X(ITEM, "call:item")
 
 typedef enum agx_rpc_kind {
         AGX_RPC_UNKNOWN,
@@ -45,6 +49,8 @@ typedef struct agx_rpc_event {
         agx_view context;
         bool has_stream;
         uint64_t stream;
+        uint64_t seq;   /* of ITEM, from 0 */
+        uint64_t n;     /* of CREDIT */
         bool has_grace; /* of CANCEL */
         double grace;   /* seconds */
         agx_view value; /* absent in a RESULT: nil */
@@ -59,7 +65,7 @@ uint64_t agx_rpc_grace_ms(const agx_rpc_event *event);
 
 /* `ids`: the `n_ids` call_ids of a RESUME or an ACK; event->call_ids is not looked at. */
 void agx_rpc_event_put(agx_mp_writer *w, const agx_rpc_event *event, const agx_view *ids, size_t n_ids);
-/* A CALL or a RESULT without the bytes of its arguments or value, which the caller sends right after. */
+/* A CALL, RESULT or ITEM without the bytes of its arguments or value, which the caller sends right after. */
 void agx_rpc_event_put_head(agx_mp_writer *w, const agx_rpc_event *event);
 /* {call_id, error: <an encoded fault follows> } */
 void agx_rpc_event_put_fault_head(agx_mp_writer *w, agx_view call_id);

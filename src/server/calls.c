@@ -237,6 +237,7 @@ static agx_submit accept_new(agx_calls *c, agx_call *call, const agx_call_reques
         size_t waiting = worker ? worker->queued : c->held_bytes;
         int r;
 
+        call->streams = request->has_stream;
         if (missing(request)) {
                 end_with_words(c, call, AGX_FAULT_KEY_ERROR, missing(request));
                 return AGX_SUBMIT_ENDED;
@@ -319,6 +320,11 @@ agx_call *agx_calls_start_held(agx_calls *c, const agx_calls_worker *worker)
 
 /* ---- from the worker ---- */
 
+static bool runs_in(const agx_call *call, uint64_t worker)
+{
+        return call && call->state == AGX_CALL_RUNNING && call->worker == worker;
+}
+
 agx_call *agx_calls_frame(agx_calls *c, uint64_t worker, const agx_frame *frame, const char **odd)
 {
         agx_call *call;
@@ -329,12 +335,45 @@ agx_call *agx_calls_frame(agx_calls *c, uint64_t worker, const agx_frame *frame,
                 return NULL;
         }
         call = agx_ledger_open(c->ledger, frame->call_id);
-        if (!call || call->state != AGX_CALL_RUNNING || call->worker != worker) {
+        if (!runs_in(call, worker)) {
                 *odd = "the outcome of a call that does not run there";
                 return NULL;
         }
         return frame->kind == AGX_FRAME_RESULT ? end_with_value(c, call, frame)
                                                : end_with_fault(c, call, &frame->fault);
+}
+
+agx_call *agx_calls_item(agx_calls *c, uint64_t worker, const agx_frame *frame, bool *ended, const char **odd)
+{
+        agx_call *call = agx_ledger_open(c->ledger, frame->call_id);
+        agx_buf value = AGX_BUF_NULL(AGX_MAX_MESSAGE);
+
+        *odd = NULL;
+        *ended = false;
+        if (!runs_in(call, worker) || !call->streams || frame->seq != call->items.next) {
+                *odd = "an item that no call waits for";
+                return NULL;
+        }
+        if (!take_over(&value, frame->backing, frame->value) && agx_buf_append_view(&value, frame->value))
+                *ended = true;
+        else if (agx_ledger_add_item(c->ledger, call, &value))
+                *ended = true;
+        agx_buf_deinit(&value);
+        if (*ended)
+                end_with_words(c, call, AGX_FAULT_BUSY, "too many bytes of items wait for hosts to consume them");
+        return call;
+}
+
+agx_call *agx_calls_credit(agx_calls *c, agx_view session, agx_view id, uint64_t n)
+{
+        agx_call *call = agx_ledger_credit(c->ledger, session, id, n);
+
+        return call && call->state == AGX_CALL_RUNNING ? call : NULL;
+}
+
+int agx_calls_put_credit(agx_buf *out, const agx_call *call, uint64_t n)
+{
+        return agx_frame_put(out, &(agx_frame){.kind = AGX_FRAME_CREDIT, .call_id = agx_call_id(call), .n = n});
 }
 
 agx_call *agx_calls_worker_died(agx_calls *c, uint64_t worker, const agx_fault *fault)

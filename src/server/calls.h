@@ -58,6 +58,14 @@ agx_call *agx_calls_start_held(agx_calls *c, const agx_calls_worker *worker);
 
 /* A frame from `worker`: the call it ended, or NULL. `*odd` (may be set only with NULL): static words on a frame that fits nothing. */
 agx_call *agx_calls_frame(agx_calls *c, uint64_t worker, const agx_frame *frame, const char **odd);
+/* An ITEM from `worker`: the call that has more to be told now, or NULL (then `*odd` may be set). `*ended`: it has ended
+ * instead, because too much waits for hosts to consume it: tell the worker (agx_calls_put_cancel) and deliver it. */
+agx_call *agx_calls_item(agx_calls *c, uint64_t worker, const agx_frame *frame, bool *ended, const char **odd);
+/* A host consumed `n` more items: the call whose worker is to be told (agx_calls_put_credit), or NULL. */
+agx_call *agx_calls_credit(agx_calls *c, agx_view session, agx_view id, uint64_t n);
+/* Errors of agx_frame_put. */
+int agx_calls_put_credit(agx_buf *out, const agx_call *call, uint64_t n);
+
 /* Each gives one ended call at a time, NULL when there are no more. A call whose grace was over ends as cancelled. */
 agx_call *agx_calls_worker_died(agx_calls *c, uint64_t worker, const agx_fault *fault);
 agx_call *agx_calls_unavailable(agx_calls *c, const agx_fault *fault);

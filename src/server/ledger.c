@@ -28,6 +28,7 @@ struct agx_ledger {
         size_t n_foreign; /* calls that will go into the ring */
         size_t n_retained, retained_bytes;
         size_t n_kept, kept_bytes;
+        size_t item_bytes; /* of open calls */
         uint64_t evicted;
         size_t last_evicted_n;
         char last_evicted[AGX_MAX_CALL_ID];
@@ -37,6 +38,7 @@ const agx_ledger_bounds agx_ledger_bounds_default = {
         .calls_max = AGX_LEDGER_CALLS_MAX,
         .kept_max = AGX_LEDGER_KEPT_MAX,
         .kept_bytes = AGX_LEDGER_KEPT_BYTES,
+        .item_bytes = AGX_LEDGER_ITEM_BYTES,
         .inline_ms = AGX_LEDGER_INLINE_MS,
         .window = AGX_LEDGER_WINDOW,
         .sessions_max = AGX_LEDGER_SESSIONS_MAX,
@@ -88,6 +90,7 @@ static void free_call(agx_call *call)
         agx_list_unlink(&call->in_order);
         agx_list_unlink(&call->by_expiry);
         agx_buf_deinit(&call->payload);
+        agx_items_deinit(&call->items);
         free(call);
 }
 
@@ -219,6 +222,7 @@ static agx_call *make_call(agx_view session, agx_view id)
         agx_list_init(&call->in_order);
         agx_list_init(&call->by_expiry);
         agx_list_init(&call->by_grace);
+        agx_items_init(&call->items);
         return call;
 }
 
@@ -341,11 +345,12 @@ void agx_ledger_finish(agx_ledger *l, agx_call *call, bool ok, agx_buf *payload)
         call->state = AGX_CALL_RETAINED;
         call->ok = ok;
         call->payload = taken;
-        call->bytes = taken.len;
+        call->bytes = taken.len + call->items.bytes;
         set_list(call, &l->retained);
         --l->n_open;
         ++l->n_retained;
-        l->retained_bytes += taken.len;
+        l->retained_bytes += call->bytes;
+        l->item_bytes -= call->items.bytes;
 }
 
 void agx_ledger_answered(agx_ledger *l, agx_call *call, uint64_t now_ms)
@@ -416,7 +421,46 @@ agx_call *agx_ledger_cancel(agx_ledger *l, agx_view session, agx_view id)
         return call;
 }
 
+/* What items were dropped, off the sums they count in. */
+static void uncount_items(agx_ledger *l, agx_call *call, size_t n)
+{
+        if (is_open(call)) {
+                l->item_bytes -= n;
+                return;
+        }
+        call->bytes -= n;
+        l->retained_bytes -= n;
+        if (call->kept)
+                l->kept_bytes -= n;
+}
+
+agx_call *agx_ledger_credit(agx_ledger *l, agx_view session, agx_view id, uint64_t n)
+{
+        agx_call *call = find_mine(l, session, id);
+        size_t before;
+
+        if (!call || !call->streams)
+                return NULL;
+        before = call->items.bytes;
+        agx_items_ack(&call->items, n);
+        uncount_items(l, call, before - call->items.bytes);
+        return is_open(call) ? call : NULL;
+}
+
 /* ---- what the worker's side asks ---- */
+
+int agx_ledger_add_item(agx_ledger *l, agx_call *call, agx_buf *value)
+{
+        size_t n = value->len, before = call->items.bytes;
+        int r;
+
+        if (l->item_bytes > l->bounds.item_bytes || n > l->bounds.item_bytes - l->item_bytes)
+                return AGX_LEDGER_E_FULL;
+        r = agx_items_add(&call->items, value);
+        if (!r)
+                l->item_bytes += call->items.bytes - before;
+        return r;
+}
 
 agx_call *agx_ledger_open(agx_ledger *l, agx_view id)
 {
@@ -466,6 +510,7 @@ agx_ledger_counts agx_ledger_count(const agx_ledger *l)
                 .open = l->n_open,
                 .retained = l->n_retained,
                 .retained_bytes = l->retained_bytes,
+                .item_bytes = l->item_bytes,
                 .sessions = l->sessions.by_name.count,
                 .foreign = l->foreign.count,
                 .evicted = l->evicted,

@@ -25,6 +25,7 @@
 #include "base/buf.h"
 #include "base/list.h"
 #include "base/map.h"
+#include "server/items.h"
 
 typedef struct agx_ledger agx_ledger;
 
@@ -44,12 +45,15 @@ typedef struct agx_call {
         void *waiter;        /* the server's: who gets the answer as it comes; NULL: nobody just now */
         bool ok;             /* RETAINED: .payload is a value, else an encoded fault map */
         agx_buf payload;     /* RETAINED */
+        bool streams;        /* its host can take a stream */
+        agx_items items;     /* if it is one: what it gave before it ends, or ended */
+        uint64_t told_by;    /* the server's: on which link its items are being told */
 
         bool kept; /* RETAINED, and answered() or keep() was called: other verbs may retire it */
 
         /* Private to ledger.c. */
         agx_list by_expiry;
-        size_t bytes; /* of the payload as it came, whatever the server did with it since */
+        size_t bytes; /* of payload and items as they came or are left, whatever the server did with the payload since */
         bool foreign; /* retired into the ring of foreign ids, not its session's window */
         bool dropped; /* acknowledged or cancelled before it was kept: goes with answered() or keep() */
 
@@ -73,6 +77,7 @@ typedef struct agx_ledger_bounds {
         size_t calls_max;
         size_t kept_max;
         size_t kept_bytes;
+        size_t item_bytes;
         uint64_t inline_ms;
         uint32_t window; /* 1 to AGX_LEDGER_WINDOW */
         size_t sessions_max;
@@ -133,7 +138,15 @@ void agx_ledger_ack(agx_ledger *ledger, agx_view session, agx_view id);
  * second cancel gives NULL too. A call that is still ACCEPTED is given as well: the caller finishes it at once. */
 agx_call *agx_ledger_cancel(agx_ledger *ledger, agx_view session, agx_view id);
 
+/* `n` more items of a stream were consumed. The call if it is open, to be passed on to its worker; else NULL. */
+agx_call *agx_ledger_credit(agx_ledger *ledger, agx_view session, agx_view id, uint64_t n);
+
 /* ---- what the worker's side asks ---- */
+
+/* An open call that is a stream gives its next item, whose bytes are taken over. 0, AGX_LEDGER_E_FULL: the items that
+ * hosts have yet to consume are AGX_LEDGER_ITEM_BYTES already, or -ENOMEM. */
+enum { AGX_LEDGER_E_FULL = 1 };
+int agx_ledger_add_item(agx_ledger *ledger, agx_call *call, agx_buf *value);
 
 /* The open call with this id, or NULL. */
 agx_call *agx_ledger_open(agx_ledger *ledger, agx_view id);
@@ -149,7 +162,8 @@ uint64_t agx_ledger_tick(agx_ledger *ledger, uint64_t now_ms);
 
 typedef struct agx_ledger_counts {
         size_t open, retained, retained_bytes, sessions, foreign;
-        uint64_t evicted; /* results dropped for want of room, ever: the server warns when it moves */
+        size_t item_bytes; /* of calls that are open */
+        uint64_t evicted;  /* results dropped for want of room, ever: the server warns when it moves */
 } agx_ledger_counts;
 agx_ledger_counts agx_ledger_count(const agx_ledger *ledger);
 /* The id whose result was dropped for want of room last; lives until the next verb. Absent: none yet. */

@@ -53,6 +53,7 @@ int agx_rpc_attach(agx_rpc *rpc, agx_rpc_link *link, agx_view session, agx_rpc_l
         if (r)
                 return r;
         link->rpc = rpc;
+        link->number = ++rpc->numbered;
         agx_rpc_queue_init(link);
         return 0;
 }
@@ -68,6 +69,20 @@ void agx_rpc_detach(agx_rpc_link *link)
 
 /* ---- ends ---- */
 
+static void tell_of(agx_rpc_link *link, agx_call *call)
+{
+        if (link && agx_rpc_queue_answer(link, agx_call_id(call))) {
+                link->failed = true;
+                agx_rpc_queue_touch(link);
+        }
+}
+
+void agx_rpc_streams(agx_rpc *rpc, agx_call *call)
+{
+        agx_rpc_take_over(call);
+        tell_of(find_link(rpc, agx_call_session(call)), call);
+}
+
 /* A call that nobody else waits for has ended. */
 static void deliver(agx_waiter *waiter, agx_call *call)
 {
@@ -75,10 +90,7 @@ static void deliver(agx_waiter *waiter, agx_call *call)
         agx_view session = agx_call_session(call);
         agx_rpc_link *link = find_link(rpc, session);
 
-        if (link && agx_rpc_queue_answer(link, agx_call_id(call))) {
-                link->failed = true;
-                agx_rpc_queue_touch(link);
-        }
+        tell_of(link, call);
         if (!link && is_own_name(session)) /* nobody can ever ask for it */
                 agx_ledger_ack(rpc->calls->ledger, session, agx_call_id(call));
         agx_ledger_keep(rpc->calls->ledger, call);
@@ -148,7 +160,7 @@ static int take_call(taking *t)
                 return do_later(t, AGX_RPC_TODO_WORKER);
         case AGX_SUBMIT_OPEN:
                 agx_rpc_take_over(call);
-                return 0;
+                return call->items.next ? agx_rpc_queue_answer(t->link, id) : 0;
         case AGX_SUBMIT_ENDED:
                 if (!call->kept && !call->waiter)
                         agx_ledger_keep(agx_rpc_ledger(t->link), call);
@@ -168,6 +180,17 @@ static int take_cancel(taking *t)
                 return 0;
         agx_rpc_take_over(t->outcome->call);
         return do_later(t, verdict == AGX_CANCEL_ENDED ? AGX_RPC_TODO_DELIVER : AGX_RPC_TODO_CANCEL);
+}
+
+static int take_credit(taking *t)
+{
+        agx_call *call = agx_calls_credit(t->link->rpc->calls, agx_rpc_session(t->link), t->event.call_id, t->event.n);
+
+        if (!call)
+                return 0;
+        t->outcome->call = call;
+        t->outcome->credit = t->event.n;
+        return do_later(t, AGX_RPC_TODO_CREDIT);
 }
 
 static int take_resume(taking *t)
@@ -224,10 +247,8 @@ int agx_rpc_take(agx_rpc_link *link, agx_view name, agx_view payload, uint64_t n
                  agx_rpc_outcome *outcome)
 {
         static int (*const takers[])(taking *) = {
-                [AGX_RPC_CALL] = take_call,
-                [AGX_RPC_CANCEL] = take_cancel,
-                [AGX_RPC_RESUME] = take_resume,
-                [AGX_RPC_ACK] = take_ack,
+                [AGX_RPC_CALL] = take_call, [AGX_RPC_CANCEL] = take_cancel, [AGX_RPC_RESUME] = take_resume,
+                [AGX_RPC_ACK] = take_ack,   [AGX_RPC_CREDIT] = take_credit,
         };
         agx_rpc_kind kind = agx_rpc_kind_of(name);
         taking t = {.link = link, .worker = worker, .now = now, .outcome = outcome};

@@ -9,6 +9,7 @@
  *
  *     agx_rpc_attach()   it joins
  *     agx_rpc_take()     an event came: the outcome says what is left for the shell to do
+ *     agx_rpc_streams()  a call has another item
  *     agx_rpc_due()      after anything that may have ended calls: a link that has something to say
  *     agx_rpc_next()     what it says, piece by piece, as far as its peer takes it
  *     agx_rpc_detach()   it left, or was lost
@@ -34,7 +35,8 @@ typedef struct agx_rpc {
         agx_map links; /* by session */
         agx_list due;
         uint8_t seed[16];
-        uint64_t named; /* links that got a session of their own, ever */
+        uint64_t named;    /* links that got a session of their own, ever */
+        uint64_t numbered; /* links, ever */
 } agx_rpc;
 
 typedef struct agx_rpc_link {
@@ -44,8 +46,9 @@ typedef struct agx_rpc_link {
         agx_list queue;
         agx_map queued; /* the answers in it, by id */
         size_t n_queued;
-        agx_buf head; /* of what was said last */
-        bool failed;  /* there was no memory for something it had to say */
+        agx_buf head;    /* of what was said last */
+        uint64_t number; /* among all links, from 1 */
+        bool failed;     /* there was no memory for something it had to say */
         char session[AGX_MAX_SESSION];
 } agx_rpc_link;
 
@@ -71,6 +74,7 @@ typedef enum agx_rpc_todo {
         AGX_RPC_TODO_SEND,    /* a frame is in worker->out */
         AGX_RPC_TODO_WORKER,  /* a call waits for a worker: there must be one */
         AGX_RPC_TODO_CANCEL,  /* .call runs: agx_calls_put_cancel() for its worker, and mind agx_calls_deadline() */
+        AGX_RPC_TODO_CREDIT,  /* .call runs: agx_calls_put_credit() of .credit for its worker */
         AGX_RPC_TODO_DELIVER, /* .call has ended */
         AGX_RPC_TODO_NOTE     /* the event was passed over; .why, static words, is for the log */
 } agx_rpc_todo;
@@ -78,12 +82,16 @@ typedef enum agx_rpc_todo {
 typedef struct agx_rpc_outcome {
         agx_rpc_todo todo;
         agx_call *call;
+        uint64_t credit;
         const char *why;
 } agx_rpc_outcome;
 
 /* `payload`: the one argument, msgpack. `worker` NULL: none is ready. 0, AGX_RPC_E_GONE or -ENOMEM. */
 int agx_rpc_take(agx_rpc_link *link, agx_view name, agx_view payload, uint64_t now, const agx_calls_worker *worker,
                  agx_rpc_outcome *outcome);
+
+/* A call that is a stream has another item: whoever waited for it otherwise is told that it goes on here. */
+void agx_rpc_streams(agx_rpc *rpc, agx_call *call);
 
 /* A link that has got something to say since it was last asked for, or NULL. */
 agx_rpc_link *agx_rpc_due(agx_rpc *rpc);

@@ -20,6 +20,7 @@ typedef struct entry {
         agx_fault fault;    /* FAULT; texts static */
         agx_call_acks walk; /* LIST */
         size_t n;
+        bool again;   /* ANSWER: more is to be said of it */
         char bytes[]; /* the id; the array */
 } entry;
 
@@ -195,8 +196,27 @@ static int say_outcome(agx_rpc_link *link, const agx_call *call, agx_rpc_saying 
         return said(link, &w, call->ok ? AGX_RPC_RESULT : AGX_RPC_ERROR, body, saying);
 }
 
-/* 0, AGX_RPC_E_NONE: it has not ended, or -ENOMEM. */
-static int answer(agx_rpc_link *link, agx_view id, uint64_t now, agx_rpc_saying *saying)
+static int say_item(agx_rpc_link *link, agx_call *call, agx_rpc_saying *saying)
+{
+        agx_rpc_event event = {.kind = AGX_RPC_ITEM, .call_id = agx_call_id(call)};
+        agx_mp_writer w = begin(link);
+
+        event.value = agx_items_tell(&call->items, &event.seq);
+        agx_rpc_event_put_head(&w, &event);
+        return said(link, &w, AGX_RPC_ITEM, event.value, saying);
+}
+
+/* Whether an item is to be told before anything else; a new link is told all that are kept. */
+static bool has_item(const agx_rpc_link *link, agx_call *call)
+{
+        if (call->told_by != link->number)
+                agx_items_rewind(&call->items);
+        call->told_by = link->number;
+        return agx_items_more(&call->items);
+}
+
+/* 0, AGX_RPC_E_NONE: it has not ended, or -ENOMEM. `*again`: an item was said, and more may follow. */
+static int answer(agx_rpc_link *link, agx_view id, uint64_t now, bool *again, agx_rpc_saying *saying)
 {
         agx_resume verdict;
         agx_call *call;
@@ -209,6 +229,11 @@ static int answer(agx_rpc_link *link, agx_view id, uint64_t now, agx_rpc_saying 
         }
         if (r)
                 return r;
+        if (call && has_item(link, call)) {
+                agx_rpc_take_over(call);
+                *again = true;
+                return say_item(link, call, saying);
+        }
         switch (verdict) {
         case AGX_RESUME_OPEN:
                 agx_rpc_take_over(call);
@@ -228,11 +253,15 @@ static int answer(agx_rpc_link *link, agx_view id, uint64_t now, agx_rpc_saying 
 static int answer_list(agx_rpc_link *link, entry *e, uint64_t now, agx_rpc_saying *saying)
 {
         int r = AGX_RPC_E_NONE;
+        bool again = false;
         agx_view id;
 
-        while (r == AGX_RPC_E_NONE && agx_call_acks_next(&e->walk, &id))
+        while (r == AGX_RPC_E_NONE && agx_call_acks_next(&e->walk, &id)) {
                 if (id.n && id.n <= AGX_MAX_CALL_ID && !agx_rpc_queue_has_answer(link, id))
-                        r = answer(link, id, now, saying);
+                        r = answer(link, id, now, &again, saying);
+                if (!r && again && agx_rpc_queue_answer(link, id))
+                        return agx_trace(-ENOMEM);
+        }
         return r;
 }
 
@@ -240,13 +269,21 @@ static int say_entry(agx_rpc_link *link, entry *e, uint64_t now, agx_rpc_saying 
 {
         switch (e->kind) {
         case ENTRY_ANSWER:
-                return answer(link, bytes_of(e), now, saying);
+                e->again = false;
+                return answer(link, bytes_of(e), now, &e->again, saying);
         case ENTRY_FAULT:
                 return say_fault(link, bytes_of(e), &e->fault, saying);
         case ENTRY_LIST:
                 return answer_list(link, e, now, saying);
         }
         return AGX_RPC_E_NONE;
+}
+
+/* Streams take turns with whatever else is to be said. */
+static void put_last(agx_rpc_link *link, entry *e)
+{
+        agx_list_unlink(&e->node);
+        agx_list_push_back(&link->queue, &e->node);
 }
 
 int agx_rpc_next(agx_rpc_link *link, uint64_t now, agx_rpc_saying *saying)
@@ -260,7 +297,9 @@ int agx_rpc_next(agx_rpc_link *link, uint64_t now, agx_rpc_saying *saying)
                 entry *e = agx_container_of(node, entry, node);
                 int r = say_entry(link, e, now, saying);
 
-                if (r || e->kind != ENTRY_LIST || !e->walk.left)
+                if (!r && e->again)
+                        put_last(link, e);
+                else if (r || e->kind != ENTRY_LIST || !e->walk.left)
                         free_entry(link, e);
                 if (r != AGX_RPC_E_NONE)
                         return r;

@@ -128,6 +128,14 @@ static void pass_cancel_on(agx_server *s, const agx_call *call)
         agx_deadline_set(&s->graces, agx_calls_deadline(&s->calls));
 }
 
+static void pass_credit_on(agx_server *s, const agx_call *call, uint64_t n)
+{
+        agx_worker *w = agx_supervisor_uv_find(&s->supervisor, call->worker);
+
+        if (w && !agx_calls_put_credit(agx_stream_out(&w->channel), call, n))
+                agx_stream_touch(&w->channel);
+}
+
 static void on_graces(agx_deadline *d)
 {
         agx_server *s = agx_container_of(d, agx_server, graces);
@@ -162,6 +170,9 @@ int agx_server_event(agx_server *s, agx_rpc_link *link, agx_view name, agx_view 
         case AGX_RPC_TODO_CANCEL:
                 pass_cancel_on(s, outcome.call);
                 break;
+        case AGX_RPC_TODO_CREDIT:
+                pass_credit_on(s, outcome.call, outcome.credit);
+                break;
         case AGX_RPC_TODO_DELIVER:
                 agx_server_deliver(s, outcome.call);
                 break;
@@ -192,20 +203,55 @@ static void on_worker_ready(void *user, uint64_t number)
         agx_server_worker_fed(s);
 }
 
+static void note_odd_frame(agx_server *s, const char *odd)
+{
+        if (odd && s->odd_told++ < ODD_FRAMES_TOLD)
+                agx_server_note(s, "the worker sent %s; it was skipped", odd);
+}
+
+static void end_call(agx_server *s, uint64_t number, agx_call *call)
+{
+        agx_calls_load load;
+
+        agx_server_deliver(s, call);
+        load = agx_calls_load_of(&s->calls, number);
+        agx_supervisor_uv_load(&s->supervisor, number, load.running, load.overdue);
+}
+
+static void on_worker_item(agx_server *s, uint64_t number, const agx_frame *frame)
+{
+        const char *odd;
+        bool ended;
+        agx_call *call = agx_calls_item(&s->calls, number, frame, &ended, &odd);
+
+        if (!call) {
+                note_odd_frame(s, odd);
+                return;
+        }
+        if (ended) {
+                pass_cancel_on(s, call);
+                end_call(s, number, call);
+        } else {
+                agx_rpc_streams(&s->rpc, call);
+                wake_links(s);
+        }
+}
+
 static void on_worker_frame(void *user, uint64_t number, const agx_frame *frame)
 {
         agx_server *s = user;
         const char *odd;
-        agx_call *call = agx_calls_frame(&s->calls, number, frame, &odd);
-        agx_calls_load load;
+        agx_call *call;
 
-        if (call) {
-                agx_server_deliver(s, call);
-                load = agx_calls_load_of(&s->calls, number);
-                agx_supervisor_uv_load(&s->supervisor, number, load.running, load.overdue);
-        } else if (odd && s->odd_told++ < ODD_FRAMES_TOLD) {
-                agx_server_note(s, "the worker sent %s; it was skipped", odd);
+        if (frame->kind == AGX_FRAME_ITEM) {
+                on_worker_item(s, number, frame);
+                return;
         }
+        call = agx_calls_frame(&s->calls, number, frame, &odd);
+        if (call)
+                end_call(s, number, call);
+        else
+                note_odd_frame(s, odd);
 }
 
 static void on_worker_died(void *user, uint64_t number, const agx_fault *fault)

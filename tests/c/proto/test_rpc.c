@@ -63,7 +63,7 @@ static void names(void **state)
         assert_int_equal(agx_rpc_kind_of(AGX_VIEW("")), AGX_RPC_UNKNOWN);
         assert_int_equal(agx_rpc_kind_of(AGX_VIEW_NULL), AGX_RPC_UNKNOWN);
         assert_null(agx_rpc_kind_text(AGX_RPC_UNKNOWN).p);
-        for (int kind = AGX_RPC_CALL; kind <= AGX_RPC_ERROR; ++kind)
+        for (int kind = AGX_RPC_CALL; kind <= AGX_RPC_ITEM; ++kind)
                 assert_int_equal(agx_rpc_kind_of(agx_rpc_kind_text((agx_rpc_kind)kind)), kind);
 }
 
@@ -216,6 +216,10 @@ static const struct bad {
         {AGX_VIEW("\x81" VALUE), "missing call_id", AGX_RPC_RESULT, false},
         {AGX_VIEW("\x82" ID "\xa5value\xa1x"), "value is not a bin", AGX_RPC_RESULT, true},
         {AGX_VIEW("\x81" ID), "missing error", AGX_RPC_ERROR, true},
+        {AGX_VIEW("\x81" ID), "missing n", AGX_RPC_CREDIT, true},
+        {AGX_VIEW("\x82" ID "\xa1n\xff"), "n is not a non-negative int", AGX_RPC_CREDIT, true},
+        {AGX_VIEW("\x82" ID VALUE), "missing seq", AGX_RPC_ITEM, true},
+        {AGX_VIEW("\x82" ID "\xa3seq\x07"), "missing value", AGX_RPC_ITEM, true},
         {AGX_VIEW("\x82" ID "\xa5"
                   "error\x80"),
          NULL, AGX_RPC_ERROR, true},
@@ -415,8 +419,10 @@ static agx_rpc_event event_of(agx_rpc_kind kind, unsigned has)
         event.stream = event.has_stream ? 16 : 0;
         event.has_grace = kind == AGX_RPC_CANCEL && has & HAS_GRACE;
         event.grace = event.has_grace ? 1.5 : 0;
-        if (kind == AGX_RPC_RESULT)
+        if (kind == AGX_RPC_RESULT || kind == AGX_RPC_ITEM)
                 event.value = AGX_VIEW("v");
+        event.seq = kind == AGX_RPC_ITEM ? 300 : 0;
+        event.n = kind == AGX_RPC_CREDIT ? 7 : 0;
         if (kind == AGX_RPC_ERROR)
                 event.fault = (agx_fault){.type = AGX_VIEW("t"), .message = AGX_VIEW("m")};
         return event;
@@ -425,7 +431,7 @@ static agx_rpc_event event_of(agx_rpc_kind kind, unsigned has)
 static void what_is_written_is_read(void **state)
 {
         (void)state;
-        for (int kind = AGX_RPC_CALL; kind <= AGX_RPC_ERROR; ++kind) {
+        for (int kind = AGX_RPC_CALL; kind <= AGX_RPC_ITEM; ++kind) {
                 for (unsigned has = 0; has < 128; ++has) {
                         _cleanup_(agx_buf_deinitp) agx_buf out = AGX_BUF_NULL(1 << 12);
                         agx_rpc_event event = event_of((agx_rpc_kind)kind, has), got;
@@ -442,6 +448,8 @@ static void what_is_written_is_read(void **state)
                         assert_view(got.fault.type, event.fault.type);
                         assert_int_equal(got.has_stream, event.has_stream);
                         assert_int_equal(got.stream, event.stream);
+                        assert_int_equal(got.seq, event.seq);
+                        assert_int_equal(got.n, event.n);
                         assert_int_equal(got.has_grace, event.has_grace);
                         assert_true(got.grace >= event.grace && got.grace <= event.grace);
                         assert_int_equal(count(got.call_ids), n_ids);

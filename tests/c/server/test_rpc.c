@@ -238,6 +238,205 @@ static void assert_unavailable(rig *r, agx_rpc_link *link, const char *id, const
         assert_true(agx_view_eq(r->heard.fault.reason, agx_view_str(reason)));
 }
 
+/* ---- streams ---- */
+
+static agx_rpc_todo stream_call(rig *r, agx_rpc_link *link, const char *id)
+{
+        agx_rpc_event e = call_event(id);
+
+        e.has_stream = true;
+        e.stream = 8;
+        return event(r, link, &e, NULL, 0);
+}
+
+static agx_call *try_item(rig *r, const char *id, uint64_t seq, agx_view value, bool *ended)
+{
+        agx_frame frame = {.kind = AGX_FRAME_ITEM, .call_id = agx_view_str(id), .seq = seq, .value = value};
+        const char *odd;
+        agx_call *call = agx_calls_item(&r->calls, r->worker.number, &frame, ended, &odd);
+
+        assert_int_equal(!call, odd != NULL);
+        return call;
+}
+
+static void item(rig *r, const char *id, uint64_t seq, const char *value)
+{
+        bool ended;
+        agx_call *call = try_item(r, id, seq, agx_view_str(value), &ended);
+
+        assert_non_null(call);
+        assert_false(ended);
+        agx_rpc_streams(&r->rpc, call);
+}
+
+static agx_rpc_todo credit(rig *r, agx_rpc_link *link, const char *id, uint64_t n)
+{
+        return event(r, link, &(agx_rpc_event){.kind = AGX_RPC_CREDIT, .call_id = agx_view_str(id), .n = n}, NULL, 0);
+}
+
+static void assert_item(rig *r, agx_rpc_link *link, const char *id, uint64_t seq, const char *value)
+{
+        assert_true(next(r, link));
+        assert_int_equal(r->heard.kind, AGX_RPC_ITEM);
+        assert_true(agx_view_eq(r->heard.call_id, agx_view_str(id)));
+        assert_int_equal(r->heard.seq, seq);
+        assert_true(agx_view_eq(r->heard.value, agx_view_str(value)));
+}
+
+static void items_are_told_before_the_end(void **state)
+{
+        agx_rpc_link *a;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        a = join(&r, 0, "s");
+        assert_int_equal(stream_call(&r, a, "s-1"), AGX_RPC_TODO_SEND);
+        item(&r, "s-1", 0, "a");
+        assert_ptr_equal(agx_rpc_due(&r.rpc), a);
+        assert_item(&r, a, "s-1", 0, "a");
+        assert_quiet(&r, a);
+        item(&r, "s-1", 1, "b");
+        item(&r, "s-1", 2, "c");
+        finish(&r, "s-1");
+        assert_item(&r, a, "s-1", 1, "b");
+        assert_item(&r, a, "s-1", 2, "c");
+        assert_result(&r, a, "s-1");
+        assert_quiet(&r, a);
+        ack(&r, a, "s-1");
+        assert_int_equal(agx_ledger_count(r.calls.ledger).retained_bytes, 0);
+        rig_close(&r);
+}
+
+static void streams_take_turns(void **state)
+{
+        agx_rpc_link *a;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        a = join(&r, 0, "s");
+        stream_call(&r, a, "s-1");
+        call(&r, a, "s-2");
+        stream_call(&r, a, "s-3");
+        item(&r, "s-1", 0, "a");
+        item(&r, "s-1", 1, "b");
+        finish(&r, "s-2");
+        item(&r, "s-3", 0, "x");
+        assert_item(&r, a, "s-1", 0, "a");
+        assert_result(&r, a, "s-2");
+        assert_item(&r, a, "s-3", 0, "x");
+        assert_item(&r, a, "s-1", 1, "b");
+        assert_quiet(&r, a);
+        rig_close(&r);
+}
+
+static void a_new_link_hears_what_was_not_consumed(void **state)
+{
+        agx_rpc_link *a, *b;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        a = join(&r, 0, "s");
+        stream_call(&r, a, "s-1");
+        for (int i = 0; i < 4; i++)
+                item(&r, "s-1", (uint64_t)i, "v");
+        for (int i = 0; i < 3; i++)
+                assert_item(&r, a, "s-1", (uint64_t)i, "v");
+        assert_int_equal(credit(&r, a, "s-1", 2), AGX_RPC_TODO_CREDIT);
+        assert_int_equal(r.outcome.credit, 2);
+        b = join(&r, 1, "s");
+        item(&r, "s-1", 4, "v"); /* before it has asked for anything */
+        resume(&r, b, (const char *const[]){"s-1"}, 1);
+        for (int i = 2; i < 5; i++)
+                assert_item(&r, b, "s-1", (uint64_t)i, "v");
+        assert_quiet(&r, b);
+        finish(&r, "s-1");
+        assert_result(&r, b, "s-1");
+        /* Lost again, with its end. */
+        a = join(&r, 0, "s");
+        resume(&r, a, (const char *const[]){"s-1"}, 1);
+        for (int i = 2; i < 5; i++)
+                assert_item(&r, a, "s-1", (uint64_t)i, "v");
+        assert_result(&r, a, "s-1");
+        assert_int_equal(credit(&r, a, "s-1", 3), AGX_RPC_TODO_NOTHING); /* it has ended */
+        assert_int_equal(agx_ledger_count(r.calls.ledger).retained_bytes, 5);
+        ack(&r, a, "s-1");
+        assert_int_equal(agx_ledger_count(r.calls.ledger).retained_bytes, 0);
+        assert_quiet(&r, a);
+        rig_close(&r);
+}
+
+static void a_post_is_let_go_when_its_call_streams(void **state)
+{
+        agx_rpc_link *a;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        a = join(&r, 0, "s");
+        stream_call(&r, a, "s-1");
+        agx_ledger_open(r.calls.ledger, AGX_VIEW("s-1"))->waiter = &r.post.waiter;
+        item(&r, "s-1", 0, "a");
+        assert_non_null(r.post.forgotten);
+        assert_item(&r, a, "s-1", 0, "a");
+        rig_close(&r);
+}
+
+static void items_and_credit_that_fit_nothing(void **state)
+{
+        agx_rpc_link *a, *b;
+        bool ended;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        a = join(&r, 0, "s");
+        b = join(&r, 1, "t");
+        call(&r, a, "s-1");
+        stream_call(&r, a, "s-2");
+        assert_null(try_item(&r, "s-1", 0, AGX_VIEW("v"), &ended)); /* its host takes no stream */
+        assert_null(try_item(&r, "s-2", 1, AGX_VIEW("v"), &ended)); /* out of order */
+        assert_null(try_item(&r, "s-3", 0, AGX_VIEW("v"), &ended));
+        assert_int_equal(credit(&r, b, "s-2", 1), AGX_RPC_TODO_NOTHING); /* another's */
+        assert_int_equal(credit(&r, a, "s-1", 1), AGX_RPC_TODO_NOTHING);
+        assert_int_equal(credit(&r, a, "s-9", 1), AGX_RPC_TODO_NOTHING);
+        item(&r, "s-2", 0, "v");
+        finish(&r, "s-2");
+        assert_null(try_item(&r, "s-2", 1, AGX_VIEW("v"), &ended)); /* over */
+        rig_close(&r);
+}
+
+static void too_much_that_nobody_consumes_ends_the_stream(void **state)
+{
+        agx_ledger_bounds bounds = agx_ledger_bounds_default;
+        agx_rpc_link *a;
+        agx_call *call;
+        bool ended;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        agx_ledger_free(r.calls.ledger);
+        bounds.item_bytes = 10;
+        assert_int_equal(agx_ledger_new_bounded(&r.calls.ledger, seed, &bounds), 0);
+        a = join(&r, 0, "s");
+        stream_call(&r, a, "s-1");
+        item(&r, "s-1", 0, "123456");
+        assert_item(&r, a, "s-1", 0, "123456");
+        credit(&r, a, "s-1", 1);
+        item(&r, "s-1", 1, "1234567890");
+        call = try_item(&r, "s-1", 2, AGX_VIEW("1"), &ended);
+        assert_non_null(call);
+        assert_true(ended);
+        deliver(&r, call);
+        assert_item(&r, a, "s-1", 1, "1234567890");
+        assert_error(&r, a, "s-1", "Busy");
+        assert_int_equal(agx_ledger_count(r.calls.ledger).item_bytes, 0);
+        rig_close(&r);
+}
+
 /* ---- calls ---- */
 
 static void a_result_is_sent_the_moment_it_is_there(void **state)
@@ -1036,6 +1235,12 @@ int main(void)
                 cmocka_unit_test(a_call_without_a_session_goes_to_the_first_link_that_asks),
                 cmocka_unit_test(cancelling_in_every_state),
                 cmocka_unit_test(a_grace_may_be_given),
+                cmocka_unit_test(items_are_told_before_the_end),
+                cmocka_unit_test(streams_take_turns),
+                cmocka_unit_test(a_new_link_hears_what_was_not_consumed),
+                cmocka_unit_test(a_post_is_let_go_when_its_call_streams),
+                cmocka_unit_test(items_and_credit_that_fit_nothing),
+                cmocka_unit_test(too_much_that_nobody_consumes_ends_the_stream),
                 cmocka_unit_test(without_memory_nobody_waits_for_ever),
                 cmocka_unit_test(a_link_without_memory_fails_until_it_is_closed),
                 cmocka_unit_test(the_first_link_may_find_no_memory),
