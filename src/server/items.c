@@ -23,6 +23,10 @@ static void drop_first(agx_items *items)
 
         items->bytes -= i->value.len;
         items->first++;
+        if (items->cursor == &i->node) {
+                items->cursor = i->node.next;
+                items->told++;
+        }
         agx_list_unlink(&i->node);
         agx_buf_deinit(&i->value);
         free(i);
@@ -30,7 +34,7 @@ static void drop_first(agx_items *items)
 
 static void drop_acked(agx_items *items)
 {
-        while (items->first < items->told && items->first < items->acked)
+        while (items->first < items->reached && items->first < items->acked)
                 drop_first(items);
 }
 
@@ -45,8 +49,6 @@ void agx_items_deinit(agx_items *items)
 {
         while (items->kept.next && !agx_list_empty(&items->kept))
                 drop_first(items);
-        items->cursor = &items->kept;
-        items->told = items->next;
 }
 
 int agx_items_add(agx_items *items, agx_buf *value)
@@ -72,6 +74,8 @@ agx_view agx_items_tell(agx_items *items, uint64_t *seq)
 
         items->cursor = i->node.next;
         *seq = items->told++;
+        if (items->reached < items->told)
+                items->reached = items->told;
         return agx_buf_view(&i->value);
 }
 

@@ -6,8 +6,8 @@
  *
  *     first <= told <= next: [first, told) are told and kept, [told, next) are still to be told.
  *
- * A host says how many more it consumed, which is how many more it takes; what it says so ahead of what it was told counts
- * for what it is told later. Zeroed memory after agx_items_init() only.
+ * A host says how many more it consumed, which is how many more it takes. What it was told before, on an earlier link, it
+ * is not told again once it has said so. What it says ahead of what it was ever told counts for what it is told later. Zeroed memory after agx_items_init() only.
  */
 #include "base/buf.h"
 #include "base/list.h"
@@ -16,8 +16,9 @@ typedef struct agx_items {
         agx_list kept;
         agx_list *cursor; /* the next to be told, or the head */
         uint64_t first, told, next;
-        uint64_t acked; /* ever */
-        size_t bytes;   /* of what is kept */
+        uint64_t reached; /* the furthest that was told, on whatever link */
+        uint64_t acked;   /* ever */
+        size_t bytes;     /* of what is kept */
 } agx_items;
 
 void agx_items_init(agx_items *items);

@@ -58,6 +58,27 @@ static void they_are_told_in_order_and_kept(void **state)
         agx_items_deinit(&items);
 }
 
+static void what_was_told_before_and_is_consumed_is_not_told_again(void **state)
+{
+        agx_items items;
+
+        (void)state;
+        agx_items_init(&items);
+        for (int i = 0; i < 5; i++)
+                add(&items, "v");
+        for (int i = 0; i < 4; i++)
+                assert_told(&items, (uint64_t)i, "v");
+        agx_items_ack(&items, 1);
+        agx_items_rewind(&items);
+        assert_told(&items, 1, "v");
+        agx_items_ack(&items, 3); /* of the four that were told on the link before */
+        assert_int_equal(items.first, 4);
+        agx_items_rewind(&items);
+        assert_told(&items, 4, "v");
+        assert_false(agx_items_more(&items));
+        agx_items_deinit(&items);
+}
+
 static void what_was_not_told_is_not_dropped(void **state)
 {
         agx_items items;
@@ -99,6 +120,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(they_are_told_in_order_and_kept),
+                cmocka_unit_test(what_was_told_before_and_is_consumed_is_not_told_again),
                 cmocka_unit_test(what_was_not_told_is_not_dropped),
                 cmocka_unit_test(without_memory_nothing_is_lost),
         };
