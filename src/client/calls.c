@@ -22,6 +22,7 @@ int agx_calls_new(agx_client *c, call_kind kind, bool by_link, void *user, agx_c
         agx_list_init(&call->link);
         agx_list_init(&call->unanswered);
         agx_list_init(&call->deadline);
+        agx_flow_init(call);
         agx_calls_queue(c, call);
         *callp = call;
         return 0;
@@ -120,6 +121,7 @@ void agx_calls_forget(agx_client *c, agx_client_call *call)
 {
         forget_number(c, call);
         agx_list_unlink(&call->deadline);
+        agx_list_unlink(&call->crediting);
 }
 
 void agx_calls_unnumber(agx_client *c, agx_client_call *call)

@@ -127,13 +127,17 @@ static int put_body(agx_client *c, const agx_client_call *call, agx_view argumen
         agx_mp_writer w = agx_mp_writer_on(&c->scratch);
         char id[AGX_CLIENT_ID_MAX + 1];
 
-        agx_mp_put_map(&w, 3u + (call->context.p != NULL) + (n_acks > 0));
+        agx_mp_put_map(&w, 3u + (call->context.p != NULL) + (call->window > 0) + (n_acks > 0));
         agx_mp_put_str(&w, AGX_VIEW("call_id"));
         agx_mp_put_str(&w, agx_calls_id(c, call->counter, id));
         agx_mp_put_str(&w, AGX_VIEW("callable"));
         agx_mp_put_str(&w, call->callable);
         if (n_acks)
                 put_acks(c, &w, n_acks);
+        if (call->window) {
+                agx_mp_put_str(&w, AGX_VIEW("stream"));
+                agx_mp_put_uint(&w, call->window);
+        }
         if (call->context.p) {
                 agx_mp_put_str(&w, AGX_VIEW("context"));
                 agx_mp_put_bin(&w, call->context);

@@ -351,6 +351,20 @@ static void on_outcome(agx_client *c, agx_client_call *call, const agx_rpc_event
                 agx_pool_abandon(c, conn, now_ms); /* the POST that was still waiting */
 }
 
+static void on_item(agx_client *c, agx_client_call *call, const agx_rpc_event *rpc, uint64_t now_ms)
+{
+        agx_client_conn *conn = call->conn;
+        uint64_t counter = call->counter;
+        uint32_t generation = call->generation;
+
+        c->link_failures = 0;
+        if (!call->window || agx_flow_item(c, call, rpc))
+                return;
+        agx_road_cancel(c, counter, generation);
+        if (conn)
+                agx_pool_abandon(c, conn, now_ms);
+}
+
 static void on_rpc(agx_client *c, agx_client_conn *conn, const agx_rpc_event *rpc, uint64_t now_ms)
 {
         uint64_t counter = counter_of(c, rpc->call_id);
@@ -358,6 +372,11 @@ static void on_rpc(agx_client *c, agx_client_conn *conn, const agx_rpc_event *rp
 
         if (!rpc->call_id.n || (call && call->sending)) {
                 agx_pool_broken(c, conn, call ? "an outcome of what was not sent" : "it did not understand us", now_ms);
+                return;
+        }
+        if (rpc->kind == AGX_RPC_ITEM) {
+                if (call)
+                        on_item(c, call, rpc, now_ms);
                 return;
         }
         if (call && is_never_seen(rpc)) {
@@ -511,6 +530,29 @@ static int say_acks(agx_client *c)
         return 0;
 }
 
+static int say_credits(agx_client *c)
+{
+        agx_list_foreach_safe(node, &c->credits)
+        {
+                agx_client_call *call = agx_container_of(node, agx_client_call, crediting);
+                char id[AGX_CLIENT_ID_MAX + 1];
+                agx_rpc_event event = {.kind = AGX_RPC_CREDIT,
+                                       .call_id = agx_calls_id(c, call->counter, id),
+                                       .n = agx_flow_credit(c, call)};
+                agx_mp_writer w = scratch(c);
+                int r;
+
+                if (!event.n)
+                        continue;
+                agx_rpc_event_put(&w, &event, NULL, 0);
+                r = say(c, AGX_RPC_CREDIT, &w, AGX_VIEW_NULL, NULL);
+                if (r)
+                        return r;
+                agx_flow_credited(call);
+        }
+        return 0;
+}
+
 static int put_call(agx_client *c, agx_client_call *call)
 {
         bool apart = call->arguments.n > AGX_CLIENT_INLINE_MAX;
@@ -520,7 +562,9 @@ static int put_call(agx_client *c, agx_client_call *call)
                                .call_id = agx_calls_id(c, call->counter, id),
                                .callable = call->callable,
                                .arguments = call->arguments,
-                               .context = call->context};
+                               .context = call->context,
+                               .has_stream = call->window > 0,
+                               .stream = call->window};
         int r;
 
         if (call->arguments.n > AGX_MAX_MESSAGE || call->callable.n > AGX_MAX_CALLABLE)
@@ -586,6 +630,8 @@ static int say_all(agx_client *c)
         r = say_resume(c);
         if (!r)
                 r = say_cancels(c);
+        if (!r)
+                r = say_credits(c);
         if (!r)
                 r = say_acks(c);
         return r ? r : say_calls(c);

@@ -15,7 +15,7 @@ static void init_lists(agx_client *c)
         agx_list *const lists[] = {&c->resend,     &c->queue,   &c->paused,  &c->unanswered, &c->deadlines,
                                    &c->done,       &c->to_open, &c->opening, &c->idle,       &c->busy,
                                    &c->draining,   &c->closing, &c->writes,  &c->linking,    &c->link_resend,
-                                   &c->link_queue, &c->unasked, &c->asked};
+                                   &c->link_queue, &c->unasked, &c->asked,   &c->streaming,  &c->credits};
 
         for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); ++i)
                 agx_list_init(lists[i]);
@@ -61,6 +61,7 @@ int agx_client_new(agx_client **clientp, const agx_client_config *config)
 
 static void free_call(agx_client_call *call)
 {
+        agx_flow_deinit(call);
         agx_buf_deinit(&call->body);
         free(call);
 }
@@ -111,6 +112,12 @@ void agx_client_free(agx_client *c)
 int agx_client_start(agx_client *c, agx_view callable, agx_view arguments, agx_view context, uint64_t deadline_ms,
                      void *user, uint64_t now_ms, agx_client_call **callp)
 {
+        return agx_client_start_stream(c, callable, arguments, context, 0, deadline_ms, user, now_ms, callp);
+}
+
+int agx_client_start_stream(agx_client *c, agx_view callable, agx_view arguments, agx_view context, uint64_t window,
+                            uint64_t deadline_ms, void *user, uint64_t now_ms, agx_client_call **callp)
+{
         agx_client_call *call;
         int r;
 
@@ -120,6 +127,7 @@ int agx_client_start(agx_client *c, agx_view callable, agx_view arguments, agx_v
         call->callable = callable;
         call->arguments = arguments;
         call->context = context;
+        call->window = window;
         call->allowed_ms = deadline_ms;
         if (c->connected)
                 agx_calls_start_clock(c, call, now_ms);
@@ -185,6 +193,7 @@ void agx_client_call_free(agx_client *c, agx_client_call *call, uint64_t now_ms)
 
         agx_calls_unlink(c, call);
         agx_calls_forget(c, call);
+        agx_flow_drop(c, call);
         free_call(call);
         if (conn)
                 agx_pool_abandon(c, conn, now_ms);

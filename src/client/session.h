@@ -24,6 +24,8 @@
  *  - A server that offers no Socket.IO is asked again by POST instead: after a loss, and with growing pauses after a 202;
  *    the arguments are not sent a second time.
  *  - A call that ends here before it has ended there (abandoned, or its deadline passed) is cancelled over the link.
+ *  - A call that may be a stream is offered credit; its items come on the link, in order, and a new link brings anew those
+ *    that were not consumed. Credit is given, and so consumption told, in lots of half of what was offered first.
  *  - Ids are `<session>-<counter>`, numbered as they are first sent; new ones wait while an unanswered one is
  *    AGX_LEDGER_WINDOW - 1 behind. Consumed results are acknowledged in later requests.
  */
@@ -90,6 +92,9 @@ typedef struct agx_client_result {
  * long the call may take once there has been a connection; UINT64_MAX: for ever. `user` is the shell's. 0 or -ENOMEM. */
 int agx_client_start(agx_client *client, agx_view callable, agx_view arguments, agx_view context, uint64_t deadline_ms,
                      void *user, uint64_t now_ms, agx_client_call **call);
+/* The same for a call that may turn out to be a stream, whose items the host takes `window` at a time; 0: it takes none. */
+int agx_client_start_stream(agx_client *client, agx_view callable, agx_view arguments, agx_view context,
+                            uint64_t window, uint64_t deadline_ms, void *user, uint64_t now_ms, agx_client_call **call);
 /* Asks GET /health. Outcomes HEALTH, UNREACHABLE, NO_MEMORY. */
 int agx_client_ask_health(agx_client *client, void *user, uint64_t now_ms, agx_client_call **call);
 /* Waits for a proven connection. Outcomes CONNECTED, UNREACHABLE, NO_MEMORY. */
@@ -101,6 +106,15 @@ void *agx_client_call_user(const agx_client_call *call);
 const agx_client_result *agx_client_call_result(const agx_client_call *call);
 /* Moves out the buffer that the result's views point into. */
 void agx_client_call_take_body(agx_client_call *call, agx_buf *body);
+/* ---- streams ---- */
+
+/* A call that has got items since it was last asked about, or NULL. Take them all; they come before the call's end. */
+agx_client_call *agx_client_next_streaming(agx_client *client);
+/* The next item: `*value` lies in `*body`, which is the shell's. False: no more for now. */
+bool agx_client_call_next_item(agx_client *client, agx_client_call *call, agx_buf *body, agx_view *value);
+/* `n` items with `bytes` bytes in all were consumed: as many more may come. */
+void agx_client_consumed(agx_client *client, agx_client_call *call, uint64_t n, size_t bytes, uint64_t now_ms);
+
 /* Frees a call, finished or not. One that is not is abandoned: nobody waits for it here any more. If it was not sent
  * whole, it never will be; else it is cancelled, if there is a link, and its reply is heard out and acknowledged, or its
  * connection closed. */

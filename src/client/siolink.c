@@ -309,7 +309,7 @@ static int on_event(agx_siolink *l, const agx_sio_packet *packet, agx_siolink_ev
         const char *why = NULL;
         agx_sio_arg arg;
 
-        if (kind != AGX_RPC_RESULT && kind != AGX_RPC_ERROR)
+        if (kind < AGX_RPC_RESULT)
                 return 0;
         if (!agx_sio_args_next(&args, &arg) || !arg.binary)
                 return broken(l, "an outcome without bytes");

@@ -32,7 +32,7 @@ enum {
 typedef enum agx_siolink_kind {
         AGX_SIOLINK_MORE,   /* all input used, nothing to report */
         AGX_SIOLINK_JOINED, /* .instance, absent if the server did not say */
-        AGX_SIOLINK_GOT     /* .rpc: a RESULT or an ERROR */
+        AGX_SIOLINK_GOT     /* .rpc: a RESULT, an ERROR or an ITEM */
 } agx_siolink_kind;
 
 /* What it shows lives until the next input, or with the message once that was taken. */

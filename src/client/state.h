@@ -8,6 +8,7 @@
  *     pool.c     connections: opening, proving, idle, growing, closing
  *     request.c  what is posted      reply.c  what came back
  *     road.c     the link: when there is one, what is said on it, what is heard
+ *     flow.c     the items of calls that are streams
  *
  * A call that is not taken by the shell is in one place: `resend` or `queue` (WAITING for a POST), `link_resend` or
  * `link_queue` (WAITING for the link), `paused`, its connection (SENT), `unasked` or `asked` (LINKED), `done`.
@@ -50,6 +51,16 @@ struct agx_client_call {
         agx_client_conn *conn; /* SENT */
         agx_buf body;
         agx_client_result result;
+        /* a stream */
+        uint64_t window;    /* credit offered; 0: it takes no items */
+        agx_list items;     /* come, not taken by the shell */
+        agx_list news;      /* in `streaming`: some are */
+        agx_list crediting; /* in `credits`: some credit is to be said */
+        uint64_t seen;      /* the number of the next item that is new */
+        uint64_t consumed;  /* items, ever */
+        uint64_t credited;  /* of these the server knows, as far as is known on this link */
+        size_t uncredited;  /* bytes consumed since credit was said last */
+        uint32_t synced;    /* the link on which `credited` holds */
 };
 
 typedef enum conn_state {
@@ -110,6 +121,9 @@ struct agx_client {
         uint64_t reopen_ms; /* not before */
         uint64_t grow_ms;   /* beyond AGX_CLIENT_IDLE_MAX, not before */
         size_t finished;    /* calls since it last grew so */
+        /* streams */
+        agx_list streaming, credits;
+        size_t item_bytes; /* come, not taken */
         /* the second road */
         agx_list link_resend, link_queue, unasked, asked;
         size_t n_linked;
@@ -169,6 +183,16 @@ void agx_road_cancel(agx_client *c, uint64_t counter, uint32_t generation);
 /* A call is about to be unlinked before its end: what must be said about it, gives whether the link must go with it. */
 bool agx_road_abandon(agx_client *c, agx_client_call *call);
 void agx_road_drop(agx_client *c, uint64_t now_ms);
+
+/* flow.c */
+void agx_flow_init(agx_client_call *call);
+void agx_flow_deinit(agx_client_call *call);
+void agx_flow_drop(agx_client *c, agx_client_call *call); /* nobody takes its items any more */
+/* An item came on the link. False: it is one that may not come, the call has been ended. */
+bool agx_flow_item(agx_client *c, agx_client_call *call, const agx_rpc_event *rpc);
+/* How much credit is to be said on this link; 0: none. */
+uint64_t agx_flow_credit(const agx_client *c, const agx_client_call *call);
+void agx_flow_credited(agx_client_call *call);
 
 /* pool.c */
 int agx_pool_open(agx_client *c, bool is_link, uint64_t now_ms); /* 0 or -ENOMEM */

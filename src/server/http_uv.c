@@ -226,6 +226,8 @@ static int submit(agx_http *h)
         case AGX_SUBMIT_OPEN:
                 return accepted(h, agx_call_id(call));
         case AGX_SUBMIT_ENDED:
+                if (call->items.next) /* a stream's end comes after its items, and those on the link */
+                        return accepted(h, agx_call_id(call));
                 answer_ended(h, call);
                 return 0;
         case AGX_SUBMIT_FAULT:

@@ -47,6 +47,8 @@ typedef struct server {
         bool at_once;     /* calls end as they begin */
         size_t resumes, resumed, calls_sent, acked, links;
         size_t refuse_upgrade;
+        size_t credits; /* events */
+        uint64_t credit;
 } server;
 
 static inline server *server_of(fixture *f)
@@ -276,6 +278,10 @@ static inline void on_rpc(server *s, const agx_rpc_event *event)
                         ++s->acked;
                         drop_kept(find(s, id));
                 }
+                break;
+        case AGX_RPC_CREDIT:
+                ++s->credits;
+                s->credit += event->n;
                 break;
         default:
                 fail_msg("an event that no host sends");
