@@ -114,12 +114,11 @@
 #define AGX_CLIENT_LINK_PACKETS 4096      /* packets, likewise */
 #define AGX_CLIENT_LINK_STEADY_MS 5000    /* a link that lasted so long was no failure when it ends */
 #define AGX_CLIENT_LINK_FRAGMENTS 65536   /* frames of one WebSocket message from the server */
-#define AGX_CLIENT_HEARTBEAT_MAX_MS 3600000 /* longest ping interval, and longest ping timeout, that is accepted */
-#define AGX_CLIENT_IDS_SENT 1024            /* ids in one `resume` or `ack` */
-#define AGX_CLIENT_CREDIT_BYTES                                                                                        \
-        (512u << 10) /* bytes of items consumed before the server is told, if not by their number */
-#define AGX_CLIENT_ITEM_BYTES (512u << 20) /* bytes of items that came and were not consumed, of one client */
-#define AGX_CLIENT_CANCELS_KEPT 4096       /* cancels that wait for a link; the oldest is forgotten */
+#define AGX_CLIENT_HEARTBEAT_MAX_MS 3600000  /* longest ping interval, and longest ping timeout, that is accepted */
+#define AGX_CLIENT_IDS_SENT 1024             /* ids in one `resume` or `ack` */
+#define AGX_CLIENT_CREDIT_BYTES (512u << 10) /* bytes of items consumed that the server is told of at once */
+#define AGX_CLIENT_ITEM_BYTES (512u << 20)   /* bytes of items that came and were not consumed, of one client */
+#define AGX_CLIENT_CANCELS_KEPT 4096         /* cancels that wait for a link; the oldest is forgotten */
 
 /* Values a sandbox returns: the restricted pickle decoder. "Per byte" counts bytes of the pickle. */
 #define AGX_VALUE_INT_BYTES (1u << 20)    /* bytes of one integer in binary form */
