@@ -65,7 +65,7 @@ static int keep(agx_client *c, agx_client_call *call, agx_view value)
         if (!i)
                 return agx_trace(-ENOMEM);
         agx_buf_init(&i->body, 0);
-        agx_siolink_take(c->link->sio, &i->body);
+        agx_siolink_take(c->link, &i->body);
         i->value = value;
         agx_list_push_back(&call->items, &i->node);
         agx_list_unlink(&call->news);

@@ -40,18 +40,19 @@ static agx_list *list_of(agx_client *c, conn_state state)
                 return &c->busy;
         case CONN_DRAINING:
                 return &c->draining;
-        case CONN_LINK:
-                return &c->linking;
+        case CONN_LANE:
+                return &c->lanes_open;
         case CONN_CLOSING:
                 break;
         }
         return &c->closing;
 }
 
-/* Where connections in this state are counted, or NULL. The link never is: the pool grows without regard to it. */
+/* Where connections in this state are counted, or NULL. Those of the link never are: the pool grows without regard to
+ * them. */
 static size_t *counter_of(agx_client *c, const agx_client_conn *conn, conn_state state)
 {
-        if (conn->is_link)
+        if (conn->is_lane)
                 return NULL;
         switch (state) {
         case CONN_TO_OPEN:
@@ -63,7 +64,7 @@ static size_t *counter_of(agx_client *c, const agx_client_conn *conn, conn_state
         case CONN_DRAINING:
                 return &c->n_draining;
         case CONN_BUSY:
-        case CONN_LINK:
+        case CONN_LANE:
         case CONN_CLOSING:
                 break;
         }
@@ -98,14 +99,11 @@ void agx_pool_close(agx_client *c, agx_client_conn *conn)
         agx_buf_clear(&conn->http.out);
         agx_list_unlink(&conn->write);
         agx_pool_move(c, conn, CONN_CLOSING, 0);
-        if (!conn->is_link) {
-                --c->n_conns;
-                return;
-        }
-        c->link = NULL;
-        if (conn->sio)
-                agx_siolink_free(conn->sio);
         conn->sio = NULL;
+        if (conn->is_lane)
+                c->lanes[conn->lane] = NULL;
+        else
+                --c->n_conns;
 }
 
 /* ---- failing ---- */
@@ -140,13 +138,12 @@ void agx_pool_broken(agx_client *c, agx_client_conn *conn, const char *why, uint
 {
         agx_client_call *call = conn->call;
         conn_state state = conn->state;
-        uint64_t joined_ms = conn->sio && agx_siolink_joined(conn->sio) ? conn->since_ms : 0;
         char text[AGX_CLIENT_WHY_MAX];
 
         snprintf(text, sizeof(text), "%s", why); /* it may be the link's */
         agx_pool_close(c, conn);
-        if (conn->is_link) {
-                agx_road_lost(c, joined_ms, text, now_ms);
+        if (conn->is_lane) {
+                agx_road_lane_lost(c, conn->lane, text, now_ms);
         } else if (call) {
                 call->conn = NULL;
                 snprintf(text, sizeof(text), "the connection was lost: %.100s", why);
@@ -187,6 +184,7 @@ static void learn(agx_client *c, agx_client_conn *conn, const agx_health *health
                 c->instance[health->instance.n] = '\0';
                 ++c->generation;
                 c->link_absent = false;
+                c->link_polling = false;
                 close_other_instances(c);
         }
         conn->generation = c->generation;
@@ -200,11 +198,13 @@ static bool proof_holds(const agx_client *c, const agx_client_conn *conn, const 
 }
 
 /* Somebody else answers at this address: what waits must not be sent to it, and asking again makes it no better. */
-static void refuse(agx_client *c, agx_client_conn *conn)
+static void refuse(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
 {
         static const char why[] = "the server did not prove that it knows the token; the token was not sent to it";
 
         agx_pool_close(c, conn);
+        if (conn->is_lane)
+                agx_road_end(c, now_ms);
         agx_calls_fail_waiting(c, why);
         if (!c->link)
                 agx_road_fail(c, why);
@@ -226,7 +226,7 @@ void agx_pool_proved(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
                 return;
         }
         if (c->token.len && !c->config.secure && !proof_holds(c, conn, &health)) {
-                refuse(c, conn);
+                refuse(c, conn, now_ms);
                 return;
         }
         if (!conn->http.reusable) {
@@ -238,7 +238,7 @@ void agx_pool_proved(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
         c->reopen_ms = 0;
         c->connected = true;
         agx_calls_start_clocks(c, now_ms);
-        if (conn->is_link)
+        if (conn->is_lane)
                 agx_road_begin(c, conn, now_ms);
         else
                 agx_pool_release(c, conn, now_ms);
@@ -364,7 +364,7 @@ static size_t wanted(agx_client *c, uint64_t now_ms)
         return n;
 }
 
-int agx_pool_open(agx_client *c, bool is_link, uint64_t now_ms)
+int agx_pool_open(agx_client *c, agx_siolink_lane lane, uint64_t now_ms)
 {
         agx_client_conn *conn = calloc(1, sizeof(*conn));
 
@@ -377,9 +377,10 @@ int agx_pool_open(agx_client *c, bool is_link, uint64_t now_ms)
         conn->state = CONN_TO_OPEN;
         conn->since_ms = now_ms;
         agx_list_push_back(&c->to_open, &conn->link);
-        conn->is_link = is_link;
-        if (is_link) {
-                c->link = conn;
+        conn->lane = lane;
+        conn->is_lane = lane < AGX_SIOLINK_LANES;
+        if (conn->is_lane) {
+                c->lanes[lane] = conn;
                 return 0;
         }
         ++c->n_opening;
@@ -390,7 +391,7 @@ int agx_pool_open(agx_client *c, bool is_link, uint64_t now_ms)
 static void grow(agx_client *c, uint64_t now_ms)
 {
         for (size_t n = wanted(c, now_ms); n; --n) {
-                if (agx_pool_open(c, false, now_ms)) {
+                if (agx_pool_open(c, AGX_SIOLINK_LANES, now_ms)) {
                         open_failure(c, "out of memory", now_ms);
                         return;
                 }

@@ -84,13 +84,11 @@ static int put_call_head(agx_buf *out, const agx_client_config *config, agx_view
         return r ? r : agx_buf_append_view(out, config->headers);
 }
 
-static int put_link_head(agx_buf *out, const agx_client_config *config)
+static int put_link_fields(agx_buf *out, const agx_client_config *config)
 {
         int r;
 
-        r = put_target(out, AGX_VIEW("GET"), config->prefix, AGX_VIEW("/socket.io/?EIO=4&transport=websocket"));
-        if (!r)
-                r = agx_http1_put_field(out, AGX_VIEW("Host"), config->host);
+        r = agx_http1_put_field(out, AGX_VIEW("Host"), config->host);
         if (!r && config->token.p)
                 r = put_token(out, config->token);
         return r ? r : agx_buf_append_view(out, config->headers);
@@ -107,7 +105,11 @@ int agx_request_heads(agx_client *c, const agx_client_config *config)
         if (!r)
                 r = put_call_head(&c->long_head, config, agx_client_session_name(c), wait);
         if (!r)
-                r = put_link_head(&c->link_head, config);
+                r = agx_buf_append_view(&c->link_path, config->prefix);
+        if (!r)
+                r = agx_buf_append_view(&c->link_path, AGX_VIEW("/socket.io/"));
+        if (!r)
+                r = put_link_fields(&c->link_fields, config);
         return r > 0 ? -EINVAL : r; /* no room: texts that long are not meant */
 }
 

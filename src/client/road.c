@@ -37,7 +37,7 @@ bool agx_road_is_open(const agx_client *c)
 
 bool agx_road_is_joined(const agx_client *c)
 {
-        return c->link && c->link->sio && agx_siolink_joined(c->link->sio);
+        return c->link && agx_siolink_joined(c->link);
 }
 
 /* ---- calls ---- */
@@ -193,12 +193,31 @@ static void ask_all_again(agx_client *c)
         }
 }
 
-void agx_road_drop(agx_client *c, uint64_t now_ms)
+size_t agx_road_lanes(const agx_client *c)
 {
+        size_t n = 0;
+
+        for (size_t i = 0; i < AGX_SIOLINK_LANES; ++i)
+                n += c->lanes[i] != NULL;
+        return n;
+}
+
+void agx_road_end(agx_client *c, uint64_t now_ms)
+{
+        for (size_t i = 0; i < AGX_SIOLINK_LANES; ++i)
+                if (c->lanes[i])
+                        agx_pool_close(c, c->lanes[i]);
         if (c->link)
-                agx_pool_close(c, c->link);
+                agx_siolink_free(c->link);
+        c->link = NULL;
+        c->link_generation = 0;
         ask_all_again(c);
         c->link_reopen_ms = now_ms;
+}
+
+void agx_road_drop(agx_client *c, uint64_t now_ms)
+{
+        agx_road_end(c, now_ms);
 }
 
 static bool gives_up(const agx_client *c)
@@ -208,11 +227,14 @@ static bool gives_up(const agx_client *c)
         return !has_calls(c) && c->link_failures >= LONELY_FAILURES;
 }
 
-void agx_road_lost(agx_client *c, uint64_t joined_ms, const char *why, uint64_t now_ms)
+/* The link is over, for a reason that the next one may not have. `reason` may be the link's own words. */
+static void lose(agx_client *c, const char *reason, uint64_t now_ms)
 {
-        char text[AGX_CLIENT_WHY_MAX];
+        uint64_t joined_ms = agx_road_is_joined(c) ? c->link_since_ms : 0;
+        char why[AGX_CLIENT_WHY_MAX], text[AGX_CLIENT_WHY_MAX];
 
-        ask_all_again(c);
+        snprintf(why, sizeof(why), "%s", reason);
+        agx_road_end(c, now_ms);
         if (joined_ms && now_ms - joined_ms >= AGX_CLIENT_LINK_STEADY_MS)
                 c->link_failures = 0;
         ++c->link_failures;
@@ -227,12 +249,17 @@ void agx_road_lost(agx_client *c, uint64_t joined_ms, const char *why, uint64_t 
                 c->link_reopen_ms = now_ms + agx_calls_backoff(c, c->link_failures);
 }
 
-static void is_denied(agx_client *c, agx_client_conn *conn, unsigned status)
+void agx_road_lane_lost(agx_client *c, agx_siolink_lane lane, const char *why, uint64_t now_ms)
+{
+        if (c->link && agx_siolink_lost(c->link, lane))
+                lose(c, why, now_ms);
+}
+
+static void is_denied(agx_client *c, unsigned status, uint64_t now_ms)
 {
         char why[AGX_CLIENT_WHY_MAX];
 
-        agx_pool_close(c, conn);
-        ask_all_again(c);
+        agx_road_end(c, now_ms);
         snprintf(why, sizeof(why), "the server answered %u (%s)", status,
                  status != 401  ? agx_http1_phrase(status)
                  : c->token.len ? "it refused the token"
@@ -240,20 +267,26 @@ static void is_denied(agx_client *c, agx_client_conn *conn, unsigned status)
         agx_road_fail(c, why);
 }
 
-/* What a negative result or a condition of the link means for it. */
-static void trouble(agx_client *c, agx_client_conn *conn, int r, uint64_t now_ms)
+/* What a negative result or a condition of the link means for it. A server, or whatever stands before it, that refuses
+ * one way of beginning for now is asked the other way next. */
+static void trouble(agx_client *c, int r, uint64_t now_ms)
 {
         switch (r) {
         case AGX_SIOLINK_E_ABSENT:
-                agx_pool_close(c, conn);
-                ask_all_again(c);
+                agx_road_end(c, now_ms);
                 is_absent(c, now_ms);
                 break;
         case AGX_SIOLINK_E_DENIED:
-                is_denied(c, conn, agx_siolink_status(conn->sio));
+                is_denied(c, agx_siolink_status(c->link), now_ms);
+                break;
+        case AGX_SIOLINK_E_POLLING:
+                agx_road_end(c, now_ms);
+                c->link_polling = true;
                 break;
         default:
-                agx_pool_broken(c, conn, r < 0 ? "out of memory" : agx_siolink_why(conn->sio), now_ms);
+                if (agx_siolink_status(c->link) && !agx_siolink_joined(c->link))
+                        c->link_polling = !c->link_polling;
+                lose(c, r < 0 ? "out of memory" : agx_siolink_why(c->link), now_ms);
         }
 }
 
@@ -269,17 +302,33 @@ static void draw_seed(agx_client *c, uint8_t seed[AGX_SIOLINK_SEED_BYTES])
         }
 }
 
-void agx_road_begin(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
+static void open_link(agx_client *c, uint64_t now_ms)
 {
+        agx_siolink_config config = {.path = agx_buf_view(&c->link_path),
+                                     .fields = agx_buf_view(&c->link_fields),
+                                     .session = agx_client_session_name(c),
+                                     .polling = c->link_polling};
         uint8_t seed[AGX_SIOLINK_SEED_BYTES];
 
         draw_seed(c, seed);
-        if (agx_siolink_new(&conn->sio, agx_buf_view(&c->link_head), agx_client_session_name(c), seed)) {
-                agx_pool_broken(c, conn, "out of memory", now_ms);
+        if (agx_siolink_new(&c->link, &config, seed, now_ms))
+                lose(c, "out of memory", now_ms);
+}
+
+void agx_road_begin(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
+{
+        if (!c->link_generation) {
+                c->link_generation = conn->generation;
+                c->link_since_ms = now_ms;
+        }
+        if (conn->generation != c->link_generation) {
+                lose(c, "another instance answers", now_ms);
                 return;
         }
-        agx_pool_move(c, conn, CONN_LINK, now_ms);
-        agx_list_push_back(&c->writes, &conn->write);
+        conn->sio = c->link;
+        agx_pool_move(c, conn, CONN_LANE, now_ms);
+        if (agx_siolink_begin(c->link, conn->lane, now_ms))
+                lose(c, "out of memory", now_ms);
 }
 
 static void fail_other_instances(agx_client *c, agx_list *list)
@@ -288,18 +337,18 @@ static void fail_other_instances(agx_client *c, agx_list *list)
         {
                 agx_client_call *call = call_of(node);
 
-                if (call->generation && call->generation != c->link->generation)
+                if (call->generation && call->generation != c->link_generation)
                         agx_calls_instance_changed(c, call);
         }
 }
 
-static void on_joined(agx_client *c, agx_client_conn *conn, agx_view instance, uint64_t now_ms)
+static void on_joined(agx_client *c, agx_view instance, uint64_t now_ms)
 {
         if (instance.p && !agx_view_eq(instance, agx_view_str(c->instance))) {
-                agx_pool_broken(c, conn, "another instance answered than the one that had proved itself", now_ms);
+                lose(c, "another instance answered than the one that had proved itself", now_ms);
                 return;
         }
-        conn->since_ms = now_ms;
+        c->link_since_ms = now_ms;
         ++c->link_serial;
         fail_other_instances(c, &c->unasked);
         fail_other_instances(c, &c->link_resend);
@@ -342,7 +391,7 @@ static void on_outcome(agx_client *c, agx_client_call *call, const agx_rpc_event
         agx_client_conn *conn = call->conn;
 
         agx_buf_init(&call->body, 0);
-        agx_siolink_take(c->link->sio, &call->body);
+        agx_siolink_take(c->link, &call->body);
         call->result.value = rpc->value.p ? rpc->value : AGX_VIEW("");
         call->result.fault = rpc->fault;
         c->link_failures = 0;
@@ -365,13 +414,13 @@ static void on_item(agx_client *c, agx_client_call *call, const agx_rpc_event *r
                 agx_pool_abandon(c, conn, now_ms);
 }
 
-static void on_rpc(agx_client *c, agx_client_conn *conn, const agx_rpc_event *rpc, uint64_t now_ms)
+static void on_rpc(agx_client *c, const agx_rpc_event *rpc, uint64_t now_ms)
 {
         uint64_t counter = counter_of(c, rpc->call_id);
         agx_client_call *call = agx_calls_find(c, counter);
 
         if (!rpc->call_id.n || (call && call->sending)) {
-                agx_pool_broken(c, conn, call ? "an outcome of what was not sent" : "it did not understand us", now_ms);
+                lose(c, call ? "an outcome of what was not sent" : "it did not understand us", now_ms);
                 return;
         }
         if (rpc->kind == AGX_RPC_ITEM) {
@@ -403,13 +452,13 @@ void agx_road_input(agx_client *c, agx_client_conn *conn, agx_view in, uint64_t 
         int r;
 
         do {
-                r = agx_siolink_input(conn->sio, &in, now_ms, &event);
+                r = agx_siolink_input(conn->sio, conn->lane, &in, now_ms, &event);
                 if (r)
-                        trouble(c, conn, r, now_ms);
+                        trouble(c, r, now_ms);
                 else if (event.kind == AGX_SIOLINK_JOINED)
-                        on_joined(c, conn, event.instance, now_ms);
+                        on_joined(c, event.instance, now_ms);
                 else if (event.kind == AGX_SIOLINK_GOT)
-                        on_rpc(c, conn, &event.rpc, now_ms);
+                        on_rpc(c, &event.rpc, now_ms);
         } while (!r && conn->state != CONN_CLOSING && event.kind != AGX_SIOLINK_MORE);
 }
 
@@ -428,7 +477,7 @@ static int say(agx_client *c, agx_rpc_kind kind, const agx_mp_writer *w, agx_vie
 
         if (r)
                 return r < 0 ? r : AGX_SIOLINK_E_TOO_LARGE;
-        return agx_siolink_send(c->link->sio, kind, agx_buf_view(&c->scratch), tail, user);
+        return agx_siolink_send(c->link, kind, agx_buf_view(&c->scratch), tail, user);
 }
 
 /* {call_ids: [...]} with ids that are given one after the other. */
@@ -497,7 +546,7 @@ static int say_cancels(agx_client *c)
         while (c->cancels.len) {
                 agx_client_cancel note = first_cancel(&c->cancels);
 
-                if (note.generation == c->link->generation) {
+                if (note.generation == c->link_generation) {
                         int r = say_cancel(c, &note);
 
                         if (r)
@@ -584,12 +633,12 @@ static int say_call(agx_client *c, agx_client_call *call)
 {
         int r;
 
-        if (call->generation && call->generation != c->link->generation) {
+        if (call->generation && call->generation != c->link_generation) {
                 agx_calls_instance_changed(c, call);
                 return 0;
         }
         agx_calls_number(c, call);
-        call->generation = c->link->generation;
+        call->generation = c->link_generation;
         r = put_call(c, call);
         if (!r) {
                 agx_calls_unlink(c, call);
@@ -639,23 +688,69 @@ static int say_all(agx_client *c)
 
 /* ---- writing ---- */
 
-void agx_road_flush(agx_client_conn *conn)
+static int flush(agx_siolink *link)
 {
         agx_client_call *call;
+        int r = agx_siolink_flush(link);
 
-        if (agx_siolink_flush(conn->sio))
-                conn->failed = true;
-        while ((call = agx_siolink_next_done(conn->sio)))
+        while ((call = agx_siolink_next_done(link)))
                 call->sending = false;
+        return r;
 }
 
-static void write_link(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
+/* What goes wrong is told again at the next flush or tick. */
+void agx_road_flush(agx_client_conn *conn)
 {
-        agx_road_flush(conn);
-        if (conn->failed)
-                agx_pool_broken(c, conn, "out of memory", now_ms);
-        else if (agx_siolink_pending(conn->sio).n && agx_list_empty(&conn->write))
-                agx_list_push_back(&c->writes, &conn->write);
+        flush(conn->sio);
+}
+
+static void close_lanes(agx_client *c)
+{
+        for (size_t i = 0; i < AGX_SIOLINK_LANES; ++i) {
+                agx_client_conn *conn = c->lanes[i];
+
+                if (conn && conn->state == CONN_LANE && agx_siolink_over(c->link, conn->lane)) {
+                        agx_pool_close(c, conn);
+                        agx_siolink_lost(c->link, (agx_siolink_lane)i);
+                }
+        }
+}
+
+static int open_lanes(agx_client *c, uint64_t now_ms)
+{
+        for (size_t i = 0; i < AGX_SIOLINK_LANES; ++i)
+                if (!c->lanes[i] && agx_siolink_wants(c->link, (agx_siolink_lane)i) &&
+                    agx_pool_open(c, (agx_siolink_lane)i, now_ms))
+                        return -ENOMEM;
+        return 0;
+}
+
+static void wish_writes(agx_client *c)
+{
+        agx_view segments[2];
+
+        for (size_t i = 0; i < AGX_SIOLINK_LANES; ++i) {
+                agx_client_conn *conn = c->lanes[i];
+
+                if (conn && conn->state == CONN_LANE && agx_list_empty(&conn->write) &&
+                    agx_siolink_pending(c->link, conn->lane, segments))
+                        agx_list_push_back(&c->writes, &conn->write);
+        }
+}
+
+static void work_lanes(agx_client *c, uint64_t now_ms)
+{
+        int r = flush(c->link);
+
+        if (r) {
+                trouble(c, r, now_ms);
+                return;
+        }
+        close_lanes(c);
+        if (open_lanes(c, now_ms))
+                lose(c, "out of memory", now_ms);
+        else
+                wish_writes(c);
 }
 
 static bool is_wanted(const agx_client *c)
@@ -663,59 +758,58 @@ static bool is_wanted(const agx_client *c)
         return agx_road_is_open(c) && (has_calls(c) || c->cancels.len);
 }
 
-static void open_link(agx_client *c, uint64_t now_ms)
-{
-        if (agx_pool_open(c, true, now_ms))
-                agx_road_lost(c, 0, "out of memory", now_ms);
-}
-
 void agx_road_pump(agx_client *c, uint64_t now_ms)
 {
-        agx_client_conn *conn = c->link;
         int r = 0;
 
-        if (!conn) {
-                if (is_wanted(c) && now_ms >= c->link_reopen_ms)
-                        open_link(c, now_ms);
-                return;
-        }
-        if (conn->state != CONN_LINK)
+        if (!c->link && is_wanted(c) && now_ms >= c->link_reopen_ms)
+                open_link(c, now_ms);
+        if (!c->link)
                 return;
         if (agx_road_is_joined(c))
                 r = say_all(c);
         if (r && r != AGX_SIOLINK_E_FULL)
-                trouble(c, conn, r, now_ms);
+                trouble(c, r, now_ms);
         else
-                write_link(c, conn, now_ms);
+                work_lanes(c, now_ms);
 }
 
 /* ---- time ---- */
 
+/* What became so while bytes were written: the shell's verbs for that tell the session nothing. */
+static bool has_lanes_to_see_to(const agx_client *c)
+{
+        for (size_t i = 0; i < AGX_SIOLINK_LANES; ++i)
+                if (c->lanes[i] ? agx_siolink_over(c->link, (agx_siolink_lane)i)
+                                : agx_siolink_wants(c->link, (agx_siolink_lane)i))
+                        return true;
+        return false;
+}
+
 uint64_t agx_road_timer(const agx_client *c)
 {
-        const agx_client_conn *conn = c->link;
+        uint64_t when;
 
-        if (!conn)
+        if (!c->link)
                 return is_wanted(c) ? c->link_reopen_ms : UINT64_MAX;
-        if (conn->state != CONN_LINK)
-                return UINT64_MAX; /* pool.c looks after it */
-        if (conn->failed)
-                return 0;
-        return agx_siolink_joined(conn->sio) ? agx_siolink_timer(conn->sio) : conn->since_ms + AGX_CLIENT_OPEN_MS;
+        when = has_lanes_to_see_to(c) ? 0 : agx_siolink_timer(c->link);
+        if (agx_siolink_joined(c->link) ||
+            !c->link_generation) /* pool.c looks after a connection that is being opened */
+                return when;
+        return when < c->link_since_ms + AGX_CLIENT_OPEN_MS ? when : c->link_since_ms + AGX_CLIENT_OPEN_MS;
 }
 
 void agx_road_tick(agx_client *c, uint64_t now_ms)
 {
-        agx_client_conn *conn = c->link;
         int r;
 
-        if (!conn || conn->state != CONN_LINK)
+        if (!c->link || !c->link_generation)
                 return;
-        if (!agx_siolink_joined(conn->sio) && now_ms >= conn->since_ms + AGX_CLIENT_OPEN_MS) {
-                agx_pool_broken(c, conn, "no answer in time", now_ms);
+        if (!agx_siolink_joined(c->link) && now_ms >= c->link_since_ms + AGX_CLIENT_OPEN_MS) {
+                lose(c, "no answer in time", now_ms);
                 return;
         }
-        r = agx_siolink_tick(conn->sio, now_ms);
+        r = agx_siolink_tick(c->link, now_ms);
         if (r)
-                trouble(c, conn, r, now_ms);
+                trouble(c, r, now_ms);
 }

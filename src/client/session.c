@@ -14,7 +14,7 @@ static void init_lists(agx_client *c)
 {
         agx_list *const lists[] = {&c->resend,     &c->queue,   &c->paused,  &c->unanswered, &c->deadlines,
                                    &c->done,       &c->to_open, &c->opening, &c->idle,       &c->busy,
-                                   &c->draining,   &c->closing, &c->writes,  &c->linking,    &c->link_resend,
+                                   &c->draining,   &c->closing, &c->writes,  &c->lanes_open, &c->link_resend,
                                    &c->link_queue, &c->unasked, &c->asked,   &c->streaming,  &c->credits};
 
         for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); ++i)
@@ -32,7 +32,8 @@ static void init_scalars(agx_client *c, const agx_client_config *config)
         c->random |= 1; /* xorshift stays at zero */
         agx_buf_init(&c->call_head, AGX_HTTP_HEAD_MAX);
         agx_buf_init(&c->long_head, AGX_HTTP_HEAD_MAX);
-        agx_buf_init(&c->link_head, AGX_HTTP_HEAD_MAX);
+        agx_buf_init(&c->link_path, AGX_HTTP_HEAD_MAX);
+        agx_buf_init(&c->link_fields, AGX_HTTP_HEAD_MAX);
         agx_buf_init(&c->cancels, AGX_CLIENT_CANCELS_KEPT * sizeof(agx_client_cancel));
         agx_buf_init(&c->unconfirmed, AGX_CLIENT_CANCELS_KEPT * sizeof(agx_client_cancel));
         agx_buf_init(&c->health_head, AGX_HTTP_HEAD_MAX);
@@ -73,8 +74,6 @@ static void free_conn(agx_client_conn *conn)
         if (conn->call)
                 free_call(conn->call);
         agx_httpconn_deinit(&conn->http);
-        if (conn->sio)
-                agx_siolink_free(conn->sio);
         free(conn);
 }
 
@@ -89,9 +88,11 @@ void agx_client_free(agx_client *c)
 {
         agx_list *const calls[] = {&c->resend,      &c->queue,      &c->paused,  &c->done,
                                    &c->link_resend, &c->link_queue, &c->unasked, &c->asked};
-        agx_list *const conns[] = {&c->to_open,  &c->opening, &c->idle,   &c->busy,
-                                   &c->draining, &c->linking, &c->closing};
+        agx_list *const conns[] = {&c->to_open,  &c->opening,    &c->idle,   &c->busy,
+                                   &c->draining, &c->lanes_open, &c->closing};
 
+        if (c->link)
+                agx_siolink_free(c->link);
         for (size_t i = 0; i < sizeof(conns) / sizeof(conns[0]); ++i)
                 agx_list_foreach_safe(node, conns[i]) free_conn(agx_container_of(node, agx_client_conn, link));
         for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); ++i)
@@ -99,7 +100,8 @@ void agx_client_free(agx_client *c)
         wipe(&c->token);
         wipe(&c->call_head);
         wipe(&c->long_head);
-        wipe(&c->link_head);
+        wipe(&c->link_fields);
+        agx_buf_deinit(&c->link_path);
         agx_buf_deinit(&c->cancels);
         agx_buf_deinit(&c->unconfirmed);
         agx_buf_deinit(&c->health_head);
@@ -263,7 +265,7 @@ void agx_client_input(agx_client *c, agx_client_conn *conn, agx_view bytes, uint
 
         if (conn->state == CONN_CLOSING)
                 return;
-        if (conn->state == CONN_LINK) {
+        if (conn->state == CONN_LANE) {
                 agx_road_input(c, conn, bytes, now_ms);
                 agx_pool_pump(c, now_ms);
                 return;
@@ -286,7 +288,7 @@ void agx_client_ended(agx_client *c, agx_client_conn *conn, const char *why, uin
 {
         if (conn->state == CONN_CLOSING)
                 return;
-        if (conn->state == CONN_LINK)
+        if (conn->state == CONN_LANE)
                 agx_pool_broken(c, conn, why ? why : "it closed the connection", now_ms);
         else if (!why && agx_httpconn_eof(&conn->http) == AGX_HTTPCONN_E_REPLY)
                 agx_reply_read(c, conn, now_ms);
@@ -340,9 +342,9 @@ void agx_client_tick(agx_client *c, uint64_t now_ms)
 
 void agx_client_shutdown(agx_client *c, const char *why, uint64_t now_ms)
 {
-        agx_list *const conns[] = {&c->to_open, &c->opening, &c->idle, &c->busy, &c->draining, &c->linking};
+        agx_list *const conns[] = {&c->to_open, &c->opening, &c->idle, &c->busy, &c->draining, &c->lanes_open};
 
-        (void)now_ms;
+        agx_road_end(c, now_ms);
         for (size_t i = 0; i < sizeof(conns) / sizeof(conns[0]); ++i) {
                 agx_list_foreach_safe(node, conns[i])
                 {
@@ -364,25 +366,23 @@ void agx_client_shutdown(agx_client *c, const char *why, uint64_t now_ms)
 
 size_t agx_client_conn_pending(const agx_client_conn *conn, agx_view segments[2])
 {
-        if (conn->state != CONN_LINK)
-                return agx_httpconn_pending(&conn->http, segments);
-        segments[0] = agx_siolink_pending(conn->sio);
-        return segments[0].n > 0;
+        return conn->state == CONN_LANE ? agx_siolink_pending(conn->sio, conn->lane, segments)
+                                        : agx_httpconn_pending(&conn->http, segments);
 }
 
 void agx_client_conn_sent(agx_client_conn *conn, size_t n)
 {
-        if (conn->state != CONN_LINK) {
+        if (conn->state != CONN_LANE) {
                 agx_httpconn_sent(&conn->http, n);
                 return;
         }
-        agx_siolink_sent(conn->sio, n);
+        agx_siolink_sent(conn->sio, conn->lane, n);
         agx_road_flush(conn);
 }
 
 agx_view agx_client_conn_place(agx_client_conn *conn)
 {
-        return conn->state == CONN_LINK ? AGX_VIEW_NULL : agx_httpconn_place(&conn->http);
+        return conn->state == CONN_LANE ? AGX_VIEW_NULL : agx_httpconn_place(&conn->http);
 }
 
 void agx_client_conn_set_user(agx_client_conn *conn, void *user)
@@ -398,7 +398,7 @@ void *agx_client_conn_user(const agx_client_conn *conn)
 bool agx_client_conn_busy(const agx_client_conn *conn)
 {
         return conn->state == CONN_BUSY || conn->state == CONN_PROVING || conn->state == CONN_DRAINING ||
-               conn->state == CONN_LINK;
+               conn->state == CONN_LANE;
 }
 
 void agx_client_conn_free(agx_client *c, agx_client_conn *conn)
@@ -411,7 +411,7 @@ agx_client_counts agx_client_count(const agx_client *c)
 {
         return (agx_client_counts){.waiting = c->n_waiting,
                                    .pausing = c->n_paused,
-                                   .connections = c->n_conns + (c->link != NULL),
+                                   .connections = c->n_conns + agx_road_lanes(c),
                                    .acks = c->n_acks,
                                    .linked = c->n_linked,
                                    .cancels = c->cancels.len / sizeof(agx_client_cancel)};

@@ -1,152 +1,28 @@
 /*
- * Four brains of the wire in a row: HTTP until the 101, then WebSocket, Engine.IO and Socket.IO, each fed with what the
- * one before gives. A message of the peer is moved into memory of ours before it is read, so that the value in it, which
- * may be large, can go to the caller without another copy.
+ * Engine.IO and Socket.IO in a row, fed with what the lanes bring, in whatever way it travels. A message of the peer is
+ * moved into memory of ours before it is read, so that the value in it, which may be large, can go to the caller without
+ * another copy.
  *
  * Masks, the request's key and the seed of a table are drawn from one secret by a keyed hash of a counter.
  */
-#include "client/siolink.h"
 #include "base/err.h"
 #include "base/map.h"
-#include "proto/limits.h"
-#include "wire/eio.h"
-#include "wire/sio.h"
-#include "wire/ws.h"
-#include "wire/ws_handshake.h"
+#include "client/siolink_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { OUT_LOW = 64 * 1024, FRAME_OUT = 256 * 1024, TEXT_MAX = 256, DEPTH_MAX = 16, ATTACHMENTS = 4 };
-
-typedef enum link_state { LINK_ASKED, LINK_OPENING, LINK_JOINING, LINK_JOINED } link_state;
-
-struct agx_siolink {
-        link_state state;
-        agx_http1 *http;
-        agx_ws_opening opening;
-        agx_ws *ws;
-        agx_eio *eio;
-        agx_sio *sio;
-        bool framed; /* a message of eio's is under way in ws */
-        unsigned interim, status;
-        agx_buf out;
-        agx_buf text;
-        agx_buf message; /* the peer's, that is being read */
-        char session[AGX_MAX_SESSION + 1];
-        uint64_t key[2], drawn;
-        char why[AGX_SIOLINK_WHY_MAX];
-};
+enum { TEXT_MAX = 256, DEPTH_MAX = 16, ATTACHMENTS = 4, TARGET_MAX = AGX_HTTP_HEAD_MAX };
 
 static const agx_view rpc = {"/rpc", 4};
 
-static int broken(agx_siolink *l, const char *why)
+int agx_siolink_broken(agx_siolink *l, const char *why)
 {
         snprintf(l->why, sizeof(l->why), "%s", why);
         return AGX_SIOLINK_E_BROKEN;
 }
 
-/* ---- randomness ---- */
-
-static void draw(agx_siolink *l, uint8_t *to, size_t n)
-{
-        for (size_t done = 0; done < n;) {
-                uint64_t drawn = agx_siphash(l->key, agx_view_of(&l->drawn, sizeof(l->drawn)));
-                size_t part = n - done < sizeof(drawn) ? n - done : sizeof(drawn);
-
-                memcpy(to + done, &drawn, part);
-                ++l->drawn;
-                done += part;
-        }
-}
-
-/* ---- lifecycle ---- */
-
-static int make(agx_siolink *l)
-{
-        static const agx_http1_bounds http = {.head_max = AGX_HTTP_HEAD_MAX,
-                                              .headers_max = AGX_HTTP_HEADERS_MAX,
-                                              .chunk_line_max = AGX_HTTP_CHUNK_LINE_MAX,
-                                              .trailer_max = AGX_HTTP_TRAILER_MAX,
-                                              .body_max = AGX_MAX_MESSAGE};
-        static const agx_sio_bounds sio = {.packet_max = AGX_MAX_MESSAGE,
-                                           .attachments_max = ATTACHMENTS,
-                                           .namespace_max = TEXT_MAX,
-                                           .event_max = TEXT_MAX,
-                                           .depth_max = DEPTH_MAX,
-                                           .namespaces_max = 1,
-                                           .acks_max = 1};
-        uint8_t seed[16];
-        int r;
-
-        draw(l, seed, sizeof(seed));
-        r = agx_http1_new(&l->http, AGX_HTTP1_CLIENT, &http);
-        return r ? r : agx_sio_new(&l->sio, AGX_SIO_CLIENT, &sio, seed);
-}
-
-static int put_request(agx_siolink *l, agx_view head)
-{
-        uint8_t nonce[AGX_WS_NONCE_BYTES];
-        int r;
-
-        draw(l, nonce, sizeof(nonce));
-        l->opening = agx_ws_opening_on(nonce);
-        r = agx_buf_append_view(&l->out, head);
-        if (!r)
-                r = agx_ws_put_request_fields(&l->out, &l->opening, NULL, 0);
-        if (!r)
-                r = agx_http1_put_end(&l->out);
-        return r > 0 ? -EINVAL : r;
-}
-
-int agx_siolink_new(agx_siolink **linkp, agx_view head, agx_view session, const uint8_t seed[AGX_SIOLINK_SEED_BYTES])
-{
-        _cleanup_(agx_siolink_freep) agx_siolink *l = NULL;
-        int r;
-
-        if (session.n > AGX_MAX_SESSION)
-                return agx_trace(-EINVAL);
-        l = calloc(1, sizeof(*l));
-        if (!l)
-                return agx_trace(-ENOMEM);
-        l->out.max = AGX_CLIENT_OUT_MAX;
-        l->text.max = TEXT_MAX;
-        l->message.max = AGX_MAX_MESSAGE;
-        if (session.n)
-                memcpy(l->session, session.p, session.n);
-        memcpy(l->key, seed, sizeof(l->key));
-        r = make(l);
-        if (!r)
-                r = put_request(l, head);
-        if (r)
-                return r;
-        *linkp = l;
-        l = NULL;
-        return 0;
-}
-
-void agx_siolink_free(agx_siolink *l)
-{
-        if (l->http)
-                agx_http1_free(l->http);
-        if (l->ws)
-                agx_ws_free(l->ws); /* it may hold what eio shows to it */
-        if (l->eio)
-                agx_eio_free(l->eio);
-        if (l->sio)
-                agx_sio_free(l->sio);
-        if (l->out.data)
-                explicit_bzero(l->out.data, l->out.cap);
-        agx_buf_deinit(&l->out);
-        agx_buf_deinit(&l->text);
-        agx_buf_deinit(&l->message);
-        explicit_bzero(l->key, sizeof(l->key));
-        free(l);
-}
-
-/* ---- the answer to the request ---- */
-
-static bool is_passing(unsigned status)
+bool agx_siolink_is_passing(unsigned status)
 {
         switch (status) {
         case 408:
@@ -162,63 +38,166 @@ static bool is_passing(unsigned status)
         }
 }
 
-static int refused(agx_siolink *l, unsigned status)
+/* ---- randomness ---- */
+
+void agx_siolink_draw(agx_siolink *l, uint8_t *to, size_t n)
 {
-        snprintf(l->why, sizeof(l->why), "the server answered %u (%s) to the request for a WebSocket", status,
-                 agx_http1_phrase(status));
-        if (status == 401 || status == 403)
-                return AGX_SIOLINK_E_DENIED;
-        return is_passing(status) ? AGX_SIOLINK_E_BROKEN : AGX_SIOLINK_E_ABSENT;
+        for (size_t done = 0; done < n;) {
+                uint64_t drawn = agx_siphash(l->key, agx_view_of(&l->drawn, sizeof(l->drawn)));
+                size_t part = n - done < sizeof(drawn) ? n - done : sizeof(drawn);
+
+                memcpy(to + done, &drawn, part);
+                ++l->drawn;
+                done += part;
+        }
 }
 
-static int switched(agx_siolink *l, uint64_t now_ms)
+/* ---- lifecycle ---- */
+
+static int make(agx_siolink *l, uint64_t now_ms)
 {
-        static const agx_ws_bounds ws = {.message_max = AGX_MAX_MESSAGE,
-                                         .fragments_max = AGX_CLIENT_LINK_FRAGMENTS,
-                                         .frame_out = FRAME_OUT};
         static const agx_eio_bounds eio = {.message_max = AGX_MAX_MESSAGE,
                                            .queue_max = AGX_CLIENT_LINK_BYTES,
                                            .queue_packets = AGX_CLIENT_LINK_PACKETS,
-                                           .payload_packets = 16,
+                                           .payload_packets = AGX_SIO_PAYLOAD_PACKETS,
                                            .interval_ms = AGX_CLIENT_HEARTBEAT_MAX_MS,
                                            .timeout_ms = AGX_CLIENT_HEARTBEAT_MAX_MS,
-                                           .upgrade_ms = AGX_CLIENT_OPEN_MS};
+                                           .upgrade_ms = AGX_CLIENT_OPEN_MS,
+                                           .upgrade = true};
+        static const agx_sio_bounds sio = {.packet_max = AGX_MAX_MESSAGE,
+                                           .attachments_max = ATTACHMENTS,
+                                           .namespace_max = TEXT_MAX,
+                                           .event_max = TEXT_MAX,
+                                           .depth_max = DEPTH_MAX,
+                                           .namespaces_max = 1,
+                                           .acks_max = 1};
+        uint8_t seed[16];
         int r;
 
-        r = agx_ws_new(&l->ws, AGX_WS_CLIENT, &ws);
-        if (!r)
-                r = agx_eio_new(&l->eio, AGX_EIO_CLIENT, &eio, AGX_VIEW_NULL, AGX_EIO_WEBSOCKET, now_ms);
-        if (!r && agx_eio_ws_opened(l->eio, now_ms))
-                return broken(l, "no Engine.IO over a WebSocket");
-        l->state = LINK_OPENING;
-        return r;
+        agx_siolink_draw(l, seed, sizeof(seed));
+        r = agx_eio_new(&l->eio, AGX_EIO_CLIENT, &eio, AGX_VIEW_NULL,
+                        l->config.polling ? AGX_EIO_POLLING : AGX_EIO_WEBSOCKET, now_ms);
+        return r ? r : agx_sio_new(&l->sio, AGX_SIO_CLIENT, &sio, seed);
 }
 
-static int on_head(agx_siolink *l, const agx_http1_head *head)
+int agx_siolink_new(agx_siolink **linkp, const agx_siolink_config *config, const uint8_t seed[AGX_SIOLINK_SEED_BYTES],
+                    uint64_t now_ms)
 {
-        const char *reason;
-        agx_view protocol;
-
-        l->status = head->status;
-        if (head->status == 101)
-                return agx_ws_check_reply(head, &l->opening, NULL, 0, &protocol, &reason) ? broken(l, reason) : 0;
-        if (head->status >= 200)
-                return refused(l, head->status);
-        return ++l->interim > AGX_CLIENT_INTERIM_MAX ? broken(l, "too many informational replies") : 0;
-}
-
-static int read_answer(agx_siolink *l, agx_view *in, uint64_t now_ms, agx_siolink_event *event)
-{
-        agx_http1_event http;
+        _cleanup_(agx_siolink_freep) agx_siolink *l = NULL;
         int r;
 
-        (void)event;
-        r = agx_http1_next(l->http, in, &http);
+        if (config->session.n > AGX_MAX_SESSION)
+                return agx_trace(-EINVAL);
+        l = calloc(1, sizeof(*l));
+        if (!l)
+                return agx_trace(-ENOMEM);
+        l->config = *config;
+        l->config.session = AGX_VIEW_NULL;
+        l->socket.out.max = AGX_CLIENT_OUT_MAX;
+        l->posted.max = AGX_MAX_MESSAGE;
+        l->text.max = TEXT_MAX;
+        l->message.max = AGX_MAX_MESSAGE;
+        if (config->session.n)
+                memcpy(l->session, config->session.p, config->session.n);
+        memcpy(l->key, seed, sizeof(l->key));
+        r = make(l, now_ms);
         if (r)
-                return r < 0 ? r : broken(l, agx_http1_reason(l->http));
-        if (http.kind == AGX_HTTP1_HEAD)
-                return on_head(l, http.head);
-        return http.kind == AGX_HTTP1_END && l->status == 101 ? switched(l, now_ms) : 0;
+                return r;
+        *linkp = l;
+        l = NULL;
+        return 0;
+}
+
+void agx_siolink_free(agx_siolink *l)
+{
+        agx_siolink_ws_end(l); /* it may hold what eio shows to it */
+        agx_siolink_poll_end(l, AGX_SIOLINK_GET);
+        agx_siolink_poll_end(l, AGX_SIOLINK_POST);
+        if (l->eio)
+                agx_eio_free(l->eio);
+        if (l->sio)
+                agx_sio_free(l->sio);
+        agx_buf_deinit(&l->posted);
+        agx_buf_deinit(&l->text);
+        agx_buf_deinit(&l->message);
+        explicit_bzero(l->key, sizeof(l->key));
+        free(l);
+}
+
+/* ---- requests ---- */
+
+int agx_siolink_put_head(const agx_siolink *l, agx_view method, const char *transport, agx_buf *out)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf target = AGX_BUF_NULL(TARGET_MAX);
+        agx_view sid = agx_eio_sid(l->eio);
+        int r;
+
+        r = agx_buf_append_view(&target, l->config.path);
+        if (!r)
+                r = agx_buf_printf(&target, "?EIO=4&transport=%s%s%.*s", transport, sid.n ? "&sid=" : "", (int)sid.n,
+                                   sid.p);
+        if (!r)
+                r = agx_http1_put_request(out, method, agx_buf_view(&target));
+        return r ? r : agx_buf_append_view(out, l->config.fields);
+}
+
+/* ---- lanes ---- */
+
+static bool is_polling(const agx_siolink *l)
+{
+        return agx_eio_over(l->eio) == AGX_EIO_POLLING;
+}
+
+/* The move to a WebSocket begins when all else stands, so that a proxy that cannot do it costs nothing but the try. */
+bool agx_siolink_wants(const agx_siolink *l, agx_siolink_lane lane)
+{
+        if (l->open[lane])
+                return false;
+        switch (lane) {
+        case AGX_SIOLINK_WS:
+                return agx_eio_ws_wanted(l->eio) && (!is_polling(l) || l->state == LINK_JOINED);
+        case AGX_SIOLINK_GET:
+                return is_polling(l) && agx_eio_poll_due(l->eio);
+        default:
+                return is_polling(l) && agx_eio_payload_due(l->eio);
+        }
+}
+
+int agx_siolink_begin(agx_siolink *l, agx_siolink_lane lane, uint64_t now_ms)
+{
+        l->open[lane] = true;
+        return lane == AGX_SIOLINK_WS ? agx_siolink_ws_begin(l, now_ms) : agx_siolink_poll_begin(l, lane);
+}
+
+static bool is_spent(const agx_httpconn *http)
+{
+        return http->head && !http->awaiting && !http->reusable;
+}
+
+bool agx_siolink_over(const agx_siolink *l, agx_siolink_lane lane)
+{
+        if (!l->open[lane])
+                return false;
+        if (lane == AGX_SIOLINK_WS)
+                return l->socket.given_up;
+        return !is_polling(l) || (is_spent(&l->polls[lane]) && (lane == AGX_SIOLINK_POST || !l->payload.p));
+}
+
+int agx_siolink_lost(agx_siolink *l, agx_siolink_lane lane)
+{
+        bool over = agx_siolink_over(l, lane), was_open = l->open[lane];
+        bool idle = lane == AGX_SIOLINK_POST && was_open && !l->polls[lane].awaiting;
+
+        l->open[lane] = false;
+        if (lane == AGX_SIOLINK_WS) {
+                bool moving = is_polling(l);
+
+                agx_siolink_ws_end(l);
+                agx_eio_ws_lost(l->eio);
+                return moving ? 0 : AGX_SIOLINK_E_BROKEN;
+        }
+        agx_siolink_poll_end(l, lane);
+        return over || idle || !is_polling(l) ? 0 : AGX_SIOLINK_E_BROKEN;
 }
 
 /* ---- joining ---- */
@@ -237,7 +216,7 @@ static int queue(agx_siolink *l, agx_view head, agx_view tail, bool binary, void
                 return AGX_SIOLINK_E_TOO_LARGE;
         case AGX_EIO_E_CLOSED:
         case AGX_EIO_E_BAD:
-                return broken(l, agx_eio_reason(l->eio));
+                return agx_siolink_broken(l, agx_eio_reason(l->eio));
         default:
                 return r;
         }
@@ -251,7 +230,7 @@ static int ask_to_join(agx_siolink *l)
 
         l->state = LINK_JOINING;
         if (r > 0)
-                return broken(l, "no /rpc");
+                return agx_siolink_broken(l, "no /rpc");
         return r ? r : queue(l, AGX_VIEW_NULL, AGX_VIEW_NULL, false, NULL);
 }
 
@@ -292,9 +271,9 @@ static bool read_instance(agx_view json, agx_view *instance)
 static int on_joined(agx_siolink *l, agx_view json, agx_siolink_event *event)
 {
         if (l->state != LINK_JOINING)
-                return broken(l, "a second answer to a join");
+                return agx_siolink_broken(l, "a second answer to a join");
         if (!read_instance(json, &event->instance))
-                return broken(l, "a malformed answer to a join");
+                return agx_siolink_broken(l, "a malformed answer to a join");
         l->state = LINK_JOINED;
         event->kind = AGX_SIOLINK_JOINED;
         return 0;
@@ -312,11 +291,11 @@ static int on_event(agx_siolink *l, const agx_sio_packet *packet, agx_siolink_ev
         if (kind < AGX_RPC_RESULT)
                 return 0;
         if (!agx_sio_args_next(&args, &arg) || !arg.binary)
-                return broken(l, "an outcome without bytes");
+                return agx_siolink_broken(l, "an outcome without bytes");
         if (packet->n_attachments != 1) /* only the last one lies in memory that can be taken */
-                return broken(l, "an outcome with more than one argument of bytes");
+                return agx_siolink_broken(l, "an outcome with more than one argument of bytes");
         if (!agx_rpc_event_get(kind, arg.v, &event->rpc, &why))
-                return broken(l, "a malformed outcome");
+                return agx_siolink_broken(l, "a malformed outcome");
         event->kind = AGX_SIOLINK_GOT;
         return 0;
 }
@@ -327,15 +306,15 @@ static int on_message(agx_siolink *l, bool binary, agx_view data, agx_siolink_ev
         int r = agx_sio_read(l->sio, binary, data, &sio);
 
         if (r)
-                return r < 0 ? r : broken(l, agx_sio_reason(l->sio));
+                return r < 0 ? r : agx_siolink_broken(l, agx_sio_reason(l->sio));
         switch (sio.kind) {
         case AGX_SIO_CONNECTED:
                 return on_joined(l, sio.packet.data, event);
         case AGX_SIO_REFUSED:
-                broken(l, "the server has no /rpc for us");
+                agx_siolink_broken(l, "the server has no /rpc for us");
                 return AGX_SIOLINK_E_ABSENT;
         case AGX_SIO_LEFT:
-                return broken(l, "the server closed /rpc");
+                return agx_siolink_broken(l, "the server closed /rpc");
         case AGX_SIO_GOT:
                 return on_event(l, &sio.packet, event);
         default:
@@ -343,7 +322,7 @@ static int on_message(agx_siolink *l, bool binary, agx_view data, agx_siolink_ev
         }
 }
 
-static int on_eio(agx_siolink *l, const agx_eio_event *eio, agx_siolink_event *event)
+int agx_siolink_on_eio(agx_siolink *l, const agx_eio_event *eio, agx_siolink_event *event)
 {
         switch (eio->kind) {
         case AGX_EIO_OPENED:
@@ -351,58 +330,31 @@ static int on_eio(agx_siolink *l, const agx_eio_event *eio, agx_siolink_event *e
         case AGX_EIO_GOT:
                 return on_message(l, eio->binary, eio->data, event);
         case AGX_EIO_CLOSED:
-                return broken(l, agx_eio_reason(l->eio));
-        default:
-                return 0;
-        }
-}
-
-static int on_ws_message(agx_siolink *l, agx_ws_event *ws, uint64_t now_ms, agx_siolink_event *event)
-{
-        agx_eio_event eio;
-        int r;
-
-        agx_buf_clear(&l->message);
-        r = agx_ws_take(l->ws, ws, &l->message);
-        if (r)
-                return r;
-        r = agx_eio_ws_read(l->eio, ws->kind == AGX_WS_BINARY, ws->data, now_ms, &eio);
-        if (r)
-                return r < 0 ? r : broken(l, agx_eio_reason(l->eio));
-        return on_eio(l, &eio, event);
-}
-
-static int read_ws(agx_siolink *l, agx_view *in, uint64_t now_ms, agx_siolink_event *event)
-{
-        agx_ws_event ws;
-        int r = agx_ws_next(l->ws, in, &ws);
-
-        if (r)
-                return r < 0 ? r : broken(l, agx_ws_error_text(r));
-        switch (ws.kind) {
-        case AGX_WS_TEXT:
-        case AGX_WS_BINARY:
-                return on_ws_message(l, &ws, now_ms, event);
-        case AGX_WS_CLOSE:
-                return broken(l, "the server closed the WebSocket");
+                return agx_siolink_broken(l, agx_eio_reason(l->eio));
         default:
                 return 0;
         }
 }
 
 /* A ping or a packet of the protocol's own gives no event: there may be more behind it. */
-int agx_siolink_input(agx_siolink *l, agx_view *in, uint64_t now_ms, agx_siolink_event *event)
+int agx_siolink_input(agx_siolink *l, agx_siolink_lane lane, agx_view *in, uint64_t now_ms, agx_siolink_event *event)
 {
-        int r = 0;
-
         *event = (agx_siolink_event){.kind = AGX_SIOLINK_MORE};
-        while (in->n && !r && event->kind == AGX_SIOLINK_MORE)
-                r = l->state == LINK_ASKED ? read_answer(l, in, now_ms, event) : read_ws(l, in, now_ms, event);
-        return r;
+        switch (lane) {
+        case AGX_SIOLINK_WS:
+                return agx_siolink_ws_input(l, in, now_ms, event);
+        case AGX_SIOLINK_GET:
+                return agx_siolink_get_input(l, in, now_ms, event);
+        default:
+                return agx_siolink_post_input(l, in);
+        }
 }
 
+/* What came over long-polling was decoded into memory of eio's. */
 void agx_siolink_take(agx_siolink *l, agx_buf *message)
 {
+        if (agx_eio_take(l->eio, message))
+                return;
         agx_buf_deinit(message);
         *message = l->message;
         agx_buf_init(&l->message, AGX_MAX_MESSAGE);
@@ -419,70 +371,70 @@ int agx_siolink_send(agx_siolink *l, agx_rpc_kind kind, agx_view head, agx_view 
                 return AGX_SIOLINK_E_FULL;
         r = agx_sio_emit(l->sio, rpc, agx_rpc_kind_text(kind), &bytes, 1, NULL, &l->text);
         if (r)
-                return r < 0 ? r : broken(l, "an event that cannot be sent");
+                return r < 0 ? r : agx_siolink_broken(l, "an event that cannot be sent");
         return queue(l, head, tail, true, user);
 }
 
 void *agx_siolink_next_done(agx_siolink *l)
 {
-        return l->eio ? agx_eio_next_done(l->eio) : NULL;
-}
-
-static void next_message(agx_siolink *l)
-{
-        agx_eio_frame frame;
-
-        if (l->framed && !agx_ws_sending(l->ws)) {
-                agx_eio_ws_sent(l->eio);
-                l->framed = false;
-        }
-        if (!l->framed && agx_eio_ws_next(l->eio, &frame))
-                l->framed = agx_ws_send(l->ws, !frame.binary, frame.head, frame.body) == 0;
+        return agx_eio_next_done(l->eio);
 }
 
 int agx_siolink_flush(agx_siolink *l)
 {
-        uint8_t mask[4];
-        int r = 0;
+        if (!l->failed && l->open[AGX_SIOLINK_WS])
+                l->failed = agx_siolink_ws_flush(l);
+        if (!l->failed)
+                l->failed = agx_siolink_poll_flush(l);
+        return l->failed;
+}
 
-        if (l->state == LINK_ASKED)
-                return 0;
-        next_message(l);
-        while (!r && l->out.len < OUT_LOW && agx_ws_pending(l->ws)) {
-                draw(l, mask, sizeof(mask));
-                r = agx_ws_pull(l->ws, mask, &l->out);
-                next_message(l);
+size_t agx_siolink_pending(const agx_siolink *l, agx_siolink_lane lane, agx_view segments[2])
+{
+        if (lane != AGX_SIOLINK_WS)
+                return agx_httpconn_pending(&l->polls[lane], segments);
+        segments[0] = agx_buf_view(&l->socket.out);
+        return segments[0].n > 0;
+}
+
+void agx_siolink_sent(agx_siolink *l, agx_siolink_lane lane, size_t n)
+{
+        agx_buf *out = &l->socket.out;
+
+        if (lane != AGX_SIOLINK_WS) {
+                agx_httpconn_sent(&l->polls[lane], n);
+                return;
         }
-        return r < 0 ? r : 0;
-}
-
-agx_view agx_siolink_pending(const agx_siolink *l)
-{
-        return agx_buf_view(&l->out);
-}
-
-void agx_siolink_sent(agx_siolink *l, size_t n)
-{
-        if (l->state == LINK_ASKED && n && l->out.data) /* it may hold the token */
-                explicit_bzero(l->out.data + l->out.head, n);
-        agx_buf_consume(&l->out, n);
+        if (!l->socket.ws && n && out->data) /* it may hold the token */
+                explicit_bzero(out->data + out->head, n);
+        agx_buf_consume(out, n);
 }
 
 /* ---- time, state ---- */
 
+/* Whether a WebSocket to move to was asked for and no answer has come. */
+static bool awaits_move(const agx_siolink *l)
+{
+        return l->open[AGX_SIOLINK_WS] && !l->socket.ws && !l->socket.given_up && is_polling(l);
+}
+
 uint64_t agx_siolink_timer(const agx_siolink *l)
 {
-        return l->eio ? agx_eio_timer(l->eio) : UINT64_MAX;
+        uint64_t when = l->failed ? 0 : agx_eio_timer(l->eio);
+
+        return awaits_move(l) && l->socket.answer_by < when ? l->socket.answer_by : when;
 }
 
 int agx_siolink_tick(agx_siolink *l, uint64_t now_ms)
 {
         agx_eio_event eio;
 
-        if (!l->eio)
-                return 0;
+        if (l->failed)
+                return l->failed;
         agx_eio_tick(l->eio, now_ms, &eio);
-        return eio.kind == AGX_EIO_CLOSED ? broken(l, agx_eio_reason(l->eio)) : 0;
+        if (eio.kind == AGX_EIO_PROBE_ENDED || (awaits_move(l) && now_ms >= l->socket.answer_by))
+                l->socket.given_up = true;
+        return eio.kind == AGX_EIO_CLOSED ? agx_siolink_broken(l, agx_eio_reason(l->eio)) : 0;
 }
 
 bool agx_siolink_joined(const agx_siolink *l)

@@ -12,7 +12,7 @@
  *
  * A call that is not taken by the shell is in one place: `resend` or `queue` (WAITING for a POST), `link_resend` or
  * `link_queue` (WAITING for the link), `paused`, its connection (SENT), `unasked` or `asked` (LINKED), `done`.
- * A connection is in one list: to_open, opening, idle, busy, draining, linking or closing.
+ * A connection is in one list: to_open, opening, idle, busy, draining, lanes_open or closing.
  */
 #include "base/list.h"
 #include "base/map.h"
@@ -70,7 +70,7 @@ typedef enum conn_state {
         CONN_IDLE,
         CONN_BUSY,
         CONN_DRAINING, /* the call was abandoned, the reply is still to come */
-        CONN_LINK,     /* the link, from the request for it on */
+        CONN_LANE,     /* a lane of the link, from its first request on */
         CONN_CLOSING   /* a CLOSE wish; then only agx_client_conn_free() */
 } conn_state;
 
@@ -85,9 +85,9 @@ struct agx_client_conn {
         agx_client_call *call;
         uint64_t drained; /* DRAINING: counter to acknowledge */
         bool cancelled;   /* DRAINING: and to cancel, if it runs */
-        bool is_link;     /* made to be the link */
-        bool failed;      /* no memory for what is to be written */
-        agx_siolink *sio;
+        bool is_lane;     /* made to be one of the link's */
+        agx_siolink_lane lane;
+        agx_siolink *sio; /* LANE: the link, borrowed */
         void *user;
 };
 
@@ -96,7 +96,8 @@ struct agx_client {
         agx_client_config config; /* scalars only; the texts are in the buffers */
         agx_buf call_head;        /* a POST up to its length, for a server with a second road */
         agx_buf long_head;        /* and for one without */
-        agx_buf link_head;        /* the request for a link, up to its key */
+        agx_buf link_path;        /* of Socket.IO */
+        agx_buf link_fields;      /* of every request for it */
         agx_buf health_head;      /* a GET up to its challenge */
         agx_buf token;
         char name[2 * AGX_CLIENT_SESSION_BYTES + 1];
@@ -115,7 +116,7 @@ struct agx_client {
         size_t ack_first, n_acks;
         agx_buf scratch;
         /* connections */
-        agx_list to_open, opening, idle, busy, draining, linking, closing, writes;
+        agx_list to_open, opening, idle, busy, draining, lanes_open, closing, writes;
         size_t n_conns, n_opening, n_idle, n_draining;
         unsigned failures;  /* to open one, in a row */
         uint64_t reopen_ms; /* not before */
@@ -127,14 +128,18 @@ struct agx_client {
         /* the second road */
         agx_list link_resend, link_queue, unasked, asked;
         size_t n_linked;
-        agx_client_conn *link;   /* from the wish for it to its end, or NULL */
-        uint32_t link_serial;    /* of the newest link that was joined */
-        bool link_absent;        /* this instance offers none */
-        unsigned link_failures;  /* in a row */
-        uint64_t link_reopen_ms; /* not before */
-        agx_buf cancels;         /* of agx_client_cancel: to be said */
-        agx_buf unconfirmed;     /* likewise: said, and nothing was heard of their calls since */
-        bool acks_due;           /* some are of results that came over the link */
+        agx_siolink *link;                         /* from the wish for it to its end, or NULL */
+        agx_client_conn *lanes[AGX_SIOLINK_LANES]; /* its connections */
+        uint32_t link_generation; /* of the instance it is with; 0: none of its connections stands yet */
+        uint64_t link_since_ms;   /* its first connection stands, or it is joined */
+        uint32_t link_serial;     /* of the newest link that was joined */
+        bool link_polling;        /* it begins by long-polling */
+        bool link_absent;         /* this instance offers none */
+        unsigned link_failures;   /* in a row */
+        uint64_t link_reopen_ms;  /* not before */
+        agx_buf cancels;          /* of agx_client_cancel: to be said */
+        agx_buf unconfirmed;      /* likewise: said, and nothing was heard of their calls since */
+        bool acks_due;            /* some are of results that came over the link */
 };
 
 /* calls.c */
@@ -171,10 +176,14 @@ typedef struct agx_client_cancel {
 bool agx_road_is_open(const agx_client *c); /* whether a link may be had */
 bool agx_road_is_joined(const agx_client *c);
 void agx_road_await(agx_client *c, agx_client_call *call); /* the server may have it: its end is awaited on the link */
-void agx_road_begin(agx_client *c, agx_client_conn *conn, uint64_t now_ms); /* its connection is proved */
+void agx_road_begin(agx_client *c, agx_client_conn *conn, uint64_t now_ms); /* a lane's connection is proved */
+/* Likewise: it is gone, or never came. */
+void agx_road_lane_lost(agx_client *c, agx_siolink_lane lane, const char *why, uint64_t now_ms);
+void agx_road_end(agx_client *c,
+                  uint64_t now_ms); /* no link any more; what was awaited on it is to be asked for again */
 void agx_road_input(agx_client *c, agx_client_conn *conn, agx_view in, uint64_t now_ms);
-void agx_road_lost(agx_client *c, uint64_t joined_ms, const char *why, uint64_t now_ms); /* joined_ms 0: never joined */
 void agx_road_fail(agx_client *c, const char *why); /* ends all calls that wait for it or on it */
+size_t agx_road_lanes(const agx_client *c);         /* connections of the link */
 void agx_road_flush(agx_client_conn *conn);
 void agx_road_pump(agx_client *c, uint64_t now_ms);
 uint64_t agx_road_timer(const agx_client *c);
@@ -195,7 +204,8 @@ uint64_t agx_flow_credit(const agx_client *c, const agx_client_call *call);
 void agx_flow_credited(agx_client_call *call);
 
 /* pool.c */
-int agx_pool_open(agx_client *c, bool is_link, uint64_t now_ms); /* 0 or -ENOMEM */
+/* `lane`: of the link, or AGX_SIOLINK_LANES: a connection for POSTs. 0 or -ENOMEM. */
+int agx_pool_open(agx_client *c, agx_siolink_lane lane, uint64_t now_ms);
 void agx_pool_pump(agx_client *c, uint64_t now_ms);
 void agx_pool_release(agx_client *c, agx_client_conn *conn, uint64_t now_ms); /* its reply is read */
 void agx_pool_abandon(agx_client *c, agx_client_conn *conn, uint64_t now_ms); /* its call is no more */

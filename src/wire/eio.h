@@ -138,6 +138,9 @@ int agx_eio_poll(agx_eio *eio);
 void agx_eio_poll_lost(agx_eio *eio);
 /* The next packet of a body that came; *payload becomes absent with the last one. */
 int agx_eio_payload_read(agx_eio *eio, agx_view *payload, uint64_t now_ms, agx_eio_event *event);
+/* Moves out the memory of the message that was shown last, if it was decoded into memory of the session's; false: not so,
+ * it lies in the body or in the WebSocket message. */
+bool agx_eio_take(agx_eio *eio, agx_buf *message);
 /* Whether there is a body to be sent: the waiting GET's answer, or a POST. */
 bool agx_eio_payload_due(const agx_eio *eio);
 /* Writes it into `body`, which is empty. 0; AGX_BUF_E_FULL or -ENOMEM: the first packet does not fit, nothing changed. */

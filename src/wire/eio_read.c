@@ -187,6 +187,18 @@ static int decode(agx_eio *e, agx_eio_packet *packet)
         return r;
 }
 
+bool agx_eio_take(agx_eio *eio, agx_buf *message)
+{
+        size_t max = eio->decoded.max;
+
+        if (!eio->decoded.len)
+                return false;
+        agx_buf_deinit(message);
+        *message = eio->decoded;
+        agx_buf_init(&eio->decoded, max);
+        return true;
+}
+
 int agx_eio_payload_read(agx_eio *eio, agx_view *payload, uint64_t now_ms, agx_eio_event *event)
 {
         agx_eio_packet packet;

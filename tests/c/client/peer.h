@@ -24,6 +24,8 @@ typedef struct peer {
         char session[64];
 } peer;
 
+typedef struct server server;
+
 typedef struct served {
         char id[64];
         char argument[32];
@@ -34,7 +36,7 @@ typedef struct served {
         end *post; /* that still waits */
 } served;
 
-typedef struct server {
+struct server {
         fixture f;
         served calls[SERVED];
         size_t n_calls;
@@ -49,7 +51,9 @@ typedef struct server {
         size_t refuse_upgrade;
         size_t credits; /* events */
         uint64_t credit;
-} server;
+        bool (*sio_request)(server *s, end *e); /* answers requests for Socket.IO itself; whether anything happened */
+        peer *polled;                           /* a session over long-polling: see test_polling.c */
+};
 
 static inline server *server_of(fixture *f)
 {
@@ -66,11 +70,12 @@ static inline served *find(server *s, agx_view id)
 
 /* ---- saying ---- */
 
+/* Over long-polling what is said waits in eio. */
 static inline void pull(peer *p)
 {
         agx_eio_frame frame;
 
-        for (;;) {
+        while (p->ws) {
                 if (!agx_ws_sending(p->ws) && agx_eio_ws_next(p->eio, &frame)) {
                         assert_int_equal(agx_ws_send(p->ws, !frame.binary, frame.head, frame.body), 0);
                         while (agx_ws_pull(p->ws, NULL, &p->outbox) == 0)
@@ -82,6 +87,11 @@ static inline void pull(peer *p)
         }
 }
 
+static inline peer *peer_of(server *s, const end *e)
+{
+        return e->peer ? e->peer : s->polled;
+}
+
 static inline void say_text(peer *p, agx_buf *text)
 {
         agx_eio_message m = {.head = agx_buf_view(text)};
@@ -90,9 +100,9 @@ static inline void say_text(peer *p, agx_buf *text)
         pull(p);
 }
 
-static inline void emit(end *e, const char *name, agx_view payload)
+static inline void emit(server *s, end *e, const char *name, agx_view payload)
 {
-        peer *p = e->peer;
+        peer *p = peer_of(s, e);
         _cleanup_(agx_buf_deinitp) agx_buf text = AGX_BUF_NULL(1000);
         agx_sio_arg arg = {.binary = true};
         agx_eio_message messages[2] = {{.binary = false}, {.binary = true, .head = payload}};
@@ -105,7 +115,7 @@ static inline void emit(end *e, const char *name, agx_view payload)
         agx_oom_pause(before);
 }
 
-static inline void emit_rpc(end *e, const agx_rpc_event *event)
+static inline void emit_rpc(server *s, end *e, const agx_rpc_event *event)
 {
         _cleanup_(agx_buf_deinitp) agx_buf payload = AGX_BUF_NULL(AGX_MAX_MESSAGE);
         agx_mp_writer w = agx_mp_writer_on(&payload);
@@ -116,7 +126,7 @@ static inline void emit_rpc(end *e, const agx_rpc_event *event)
         agx_rpc_event_put(&w, event, NULL, 0);
         assert_int_equal(agx_mp_writer_end(&w), 0);
         copy(text, sizeof(text), name);
-        emit(e, text, agx_buf_view(&payload));
+        emit(s, e, text, agx_buf_view(&payload));
         agx_oom_pause(before);
 }
 
@@ -128,11 +138,11 @@ static inline agx_fault fault_of(const char *type, const char *reason)
                            .reason = agx_view_str(reason)};
 }
 
-static inline void emit_fault(end *e, agx_view id, const char *type, const char *reason)
+static inline void emit_fault(server *s, end *e, agx_view id, const char *type, const char *reason)
 {
         agx_rpc_event event = {.kind = AGX_RPC_ERROR, .call_id = id, .fault = fault_of(type, reason)};
 
-        emit_rpc(e, &event);
+        emit_rpc(s, e, &event);
 }
 
 /* ---- the table ---- */
@@ -140,7 +150,9 @@ static inline void emit_fault(end *e, agx_view id, const char *type, const char 
 /* The link of now, or NULL. */
 static inline end *link_of(server *s)
 {
-        return s->link && s->link->conn && ((peer *)s->link->peer)->joined ? s->link : NULL;
+        peer *p = s->link ? peer_of(s, s->link) : NULL;
+
+        return p && p->joined && (s->link->conn || (p == s->polled && !p->ws)) ? s->link : NULL;
 }
 
 static inline void tell(server *s, const served *c)
@@ -152,15 +164,15 @@ static inline void tell(server *s, const served *c)
         if (!link_of(s))
                 return;
         if (c->cancelled)
-                emit_fault(link_of(s), agx_view_str(c->id), "Cancelled", NULL);
+                emit_fault(s, link_of(s), agx_view_str(c->id), "Cancelled", NULL);
         else
-                emit_rpc(link_of(s), &event);
+                emit_rpc(s, link_of(s), &event);
 }
 
 static inline void unavailable(server *s, agx_view id, const char *reason)
 {
         if (link_of(s))
-                emit_fault(link_of(s), id, "ResultUnavailable", reason);
+                emit_fault(s, link_of(s), id, "ResultUnavailable", reason);
 }
 
 /* A call ends; a POST that still waits comes first. */
@@ -292,7 +304,7 @@ static inline void on_rpc(server *s, const agx_rpc_event *event)
 
 static inline void on_sio(server *s, end *e, const agx_sio_event *event)
 {
-        peer *p = e->peer;
+        peer *p = peer_of(s, e);
         _cleanup_(agx_buf_deinitp) agx_buf text = AGX_BUF_NULL(1000);
         agx_rpc_event rpc;
         const char *why = NULL;
@@ -337,6 +349,8 @@ static inline void peer_bytes(fixture *f, end *e, agx_view in)
                 if (ws.kind != AGX_WS_TEXT && ws.kind != AGX_WS_BINARY)
                         continue;
                 assert_int_equal(agx_eio_ws_read(p->eio, ws.kind == AGX_WS_BINARY, ws.data, f->now, &eio), 0);
+                if (eio.kind == AGX_EIO_UPGRADED)
+                        s->link = e;
                 if (eio.kind != AGX_EIO_GOT)
                         continue;
                 assert_int_equal(agx_sio_read(p->sio, eio.binary, eio.data, &sio), 0);
@@ -346,17 +360,8 @@ static inline void peer_bytes(fixture *f, end *e, agx_view in)
         agx_oom_pause(before);
 }
 
-/* Answers the request for a WebSocket with 101; the opening of Engine.IO waits in the outbox. */
-static inline void accept_upgrade(server *s, end *e)
+static inline peer *new_peer(const server *s, agx_eio_transport transport, bool upgrade)
 {
-        static const agx_ws_bounds ws = {.message_max = AGX_MAX_MESSAGE, .fragments_max = 1000, .frame_out = 1000};
-        static const agx_eio_bounds eio = {.message_max = AGX_MAX_MESSAGE,
-                                           .queue_max = AGX_MAX_MESSAGE,
-                                           .queue_packets = 10000,
-                                           .payload_packets = 16,
-                                           .interval_ms = 25000,
-                                           .timeout_ms = 300000,
-                                           .upgrade_ms = 1000};
         static const agx_sio_bounds sio = {.packet_max = AGX_MAX_MESSAGE,
                                            .attachments_max = 4,
                                            .namespace_max = 100,
@@ -365,20 +370,54 @@ static inline void accept_upgrade(server *s, end *e)
                                            .namespaces_max = 4,
                                            .acks_max = 4};
         static const uint8_t seed[16] = {1};
-        agx_ws_request request = {.key = agx_view_str(e->key)};
-        bool before = agx_oom_pause(true);
+        agx_eio_bounds eio = {.message_max = AGX_MAX_MESSAGE,
+                              .queue_max = AGX_MAX_MESSAGE,
+                              .queue_packets = 10000,
+                              .payload_packets = 16,
+                              .interval_ms = 25000,
+                              .timeout_ms = 300000,
+                              .upgrade_ms = 1000,
+                              .upgrade = upgrade};
         peer *p = calloc(1, sizeof(*p));
 
         assert_non_null(p);
         p->outbox = AGX_BUF_NULL(SIZE_MAX / 8);
-        assert_int_equal(agx_ws_new(&p->ws, AGX_WS_SERVER, &ws), 0);
-        assert_int_equal(agx_eio_new(&p->eio, AGX_EIO_SERVER, &eio, AGX_VIEW("sid"), AGX_EIO_WEBSOCKET, s->f.now), 0);
+        assert_int_equal(agx_eio_new(&p->eio, AGX_EIO_SERVER, &eio, AGX_VIEW("sid"), transport, s->f.now), 0);
         assert_int_equal(agx_sio_new(&p->sio, AGX_SIO_SERVER, &sio, seed), 0);
+        return p;
+}
+
+static inline void free_peer(peer *p)
+{
+        if (!p)
+                return;
+        if (p->ws)
+                agx_ws_free(p->ws);
+        agx_eio_free(p->eio);
+        agx_sio_free(p->sio);
+        agx_buf_deinit(&p->outbox);
+        free(p);
+}
+
+/* Answers the request for a WebSocket with 101; what the session has to say waits in the outbox. */
+static inline void open_socket(server *s, end *e, peer *p)
+{
+        static const agx_ws_bounds ws = {.message_max = AGX_MAX_MESSAGE, .fragments_max = 1000, .frame_out = 1000};
+        agx_ws_request request = {.key = agx_view_str(e->key)};
+
+        assert_int_equal(agx_ws_new(&p->ws, AGX_WS_SERVER, &ws), 0);
         assert_int_equal(agx_eio_ws_opened(p->eio, s->f.now), 0);
         assert_int_equal(agx_ws_put_reply(&p->outbox, &request), 0);
         pull(p);
         e->peer = p;
         e->asked = false;
+}
+
+static inline void accept_upgrade(server *s, end *e)
+{
+        bool before = agx_oom_pause(true);
+
+        open_socket(s, e, new_peer(s, AGX_EIO_WEBSOCKET, false));
         agx_oom_pause(before);
 }
 
@@ -430,7 +469,9 @@ static inline bool serve(server *s)
 
                 if (!e->conn)
                         continue;
-                if (e->asked && e->upgrade && !s->no_auto) {
+                if (e->asked && e->upgrade && s->sio_request) {
+                        acted = s->sio_request(s, e) || acted;
+                } else if (e->asked && e->upgrade && !s->no_auto) {
                         if (s->no_link)
                                 answer(&s->f, e, "404 Not Found", AGX_VIEW(""));
                         else
@@ -439,7 +480,8 @@ static inline bool serve(server *s)
                 } else if (e->asked && !e->upgrade && !e->health && !is_held(s, e)) {
                         on_post(s, e);
                         acted = true;
-                } else if (p && p->outbox.len) {
+                }
+                if (p && p->outbox.len) {
                         agx_buf out = p->outbox;
 
                         p->outbox = AGX_BUF_NULL(SIZE_MAX / 8);
@@ -488,16 +530,10 @@ static inline void close_server(server *s)
 {
         finish(&s->f);
         for (size_t i = 0; i < s->f.n_ends; ++i) {
-                peer *p = s->f.ends[i].peer;
-
-                if (!p)
-                        continue;
-                agx_ws_free(p->ws);
-                agx_eio_free(p->eio);
-                agx_sio_free(p->sio);
-                agx_buf_deinit(&p->outbox);
-                free(p);
+                if (s->f.ends[i].peer != s->polled)
+                        free_peer(s->f.ends[i].peer);
         }
+        free_peer(s->polled);
 }
 
 #endif

@@ -42,7 +42,8 @@ typedef struct end {
         bool upgrade; /* the request that came is one for a WebSocket */
         char key[32];
         char target[128];
-        void *peer; /* once it is one: see peer.h */
+        void *peer;  /* once it is one: see peer.h */
+        bool posted; /* the request that came is a POST */
 } end;
 
 typedef struct fixture fixture;
@@ -109,6 +110,7 @@ static inline void on_head(end *e, const agx_http1_head *head)
 {
         e->health = agx_view_eq(head->target, AGX_VIEW("/health"));
         e->upgrade = agx_view_starts(head->target, AGX_VIEW("/socket.io/"));
+        e->posted = agx_view_eq(head->method, AGX_VIEW("POST"));
         e->token = agx_http1_field_get(head, AGX_VIEW("Authorization"), NULL).p != NULL;
         e->wrote_token = e->wrote_token || e->token;
         assert_true(agx_http1_field_get(head, AGX_VIEW("Host"), NULL).n > 0);

@@ -22,7 +22,7 @@ static void item(server *s, uint64_t seq, const char *value)
                                .seq = seq,
                                .value = agx_view_str(value)};
 
-        emit_rpc(link_of(s), &event);
+        emit_rpc(s, link_of(s), &event);
 }
 
 static void items(server *s, uint64_t from, uint64_t to)

@@ -514,7 +514,7 @@ static void test_large_arguments_and_values(void **state)
         settle(&s);
         assert_int_equal(s.n_calls, 1);
         event.value = agx_view_of(large, n);
-        emit_rpc(link_of(&s), &event);
+        emit_rpc(&s, link_of(&s), &event);
         result = done(&s, call);
         assert_int_equal(result->outcome, AGX_CLIENT_VALUE);
         assert_true(agx_view_eq(result->value, event.value));
@@ -615,8 +615,8 @@ static void test_outcomes_of_strangers_are_passed_over(void **state)
         for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); ++i) {
                 agx_rpc_event event = {.kind = AGX_RPC_RESULT, .call_id = agx_view_str(ids[i]), .value = AGX_VIEW("v")};
 
-                emit_rpc(link_of(&s), &event);
-                emit(link_of(&s), "other", AGX_VIEW("?"));
+                emit_rpc(&s, link_of(&s), &event);
+                emit(&s, link_of(&s), "other", AGX_VIEW("?"));
         }
         settle(&s);
         assert_null(agx_client_next_done(s.f.client));
