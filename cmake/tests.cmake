@@ -63,7 +63,7 @@ foreach(path IN LISTS targets)
     set(arguments "${corpus}")
   endif()
   target_link_libraries(${target} PRIVATE
-    agx_warnings agx_test_support agx_server agx_worker agx_provider agx_client agx_proto agx_wire agx_base)
+    agx_warnings agx_test_support agx_cli agx_server agx_worker agx_provider agx_client agx_proto agx_wire agx_base)
   add_test(NAME "fuzz.${name}" COMMAND ${target} ${arguments})
   set_tests_properties("fuzz.${name}" PROPERTIES TIMEOUT 300)
 endforeach()

@@ -12,6 +12,7 @@ typedef enum node_kind { NODE_FILE, NODE_DIRECTORY, NODE_SYMLINK, NODE_OMITTED }
 
 typedef struct node {
         agx_map_node in_map;
+        agx_list in_all;
         agx_list in_crooked;
         node_kind kind;
         agx_view link; /* of a symbolic link */
@@ -27,6 +28,7 @@ void agx_members_init(agx_members *m, const agx_members_limits *limits, const ui
 {
         *m = (agx_members){.limits = *limits};
         agx_map_init(&m->map, seed);
+        agx_list_init(&m->all);
         agx_list_init(&m->crooked);
         agx_buf_init(&m->path, AGX_MEMBERS_PATH_MAX);
         agx_buf_init(&m->link, AGX_MEMBERS_PATH_MAX);
@@ -34,12 +36,8 @@ void agx_members_init(agx_members *m, const agx_members_limits *limits, const ui
 
 void agx_members_deinit(agx_members *m)
 {
-        agx_map_node *n;
-
-        while ((n = agx_map_any(&m->map)) != NULL) {
-                agx_map_remove(&m->map, n);
-                free(node_of(n));
-        }
+        agx_list_foreach_safe(link, &m->all) free(agx_container_of(link, node, in_all));
+        agx_list_init(&m->all);
         agx_map_deinit(&m->map);
         agx_buf_deinit(&m->path);
         agx_buf_deinit(&m->link);
@@ -74,6 +72,7 @@ static int add(agx_members *m, agx_view path, node_kind kind, agx_view link, nod
                 free(n);
                 return r;
         }
+        agx_list_push_back(&m->all, &n->in_all);
         m->count++;
         if (made)
                 *made = n;
@@ -434,7 +433,7 @@ const char *agx_members_why(int condition)
                 [AGX_MEMBERS_E_PARENT] = "parent is not a directory",
                 [AGX_MEMBERS_E_TYPE] = "unsupported member type",
                 [AGX_MEMBERS_E_TWICE] = "duplicate member",
-                [AGX_MEMBERS_E_OMITTED] = "member at or below a link that leads out of /nix",
+                [AGX_MEMBERS_E_OMITTED] = "unsafe member at or below a link out of /nix: its parent is not a directory",
                 [AGX_MEMBERS_E_LONG] = "name too long",
                 [AGX_MEMBERS_E_DEEP] = "too many directories inside one another",
                 [AGX_MEMBERS_E_MANY] = "too many members",

@@ -83,6 +83,7 @@ enum {
 typedef struct agx_members {
         agx_members_limits limits;
         agx_map map;
+        agx_list all;
         agx_list crooked; /* links that wait for agx_members_finish() */
         agx_buf path, link;
         uint64_t bytes, count;
@@ -91,6 +92,7 @@ typedef struct agx_members {
 
 /* `seed`: 16 random bytes, so that no archive can choose collisions. */
 void agx_members_init(agx_members *m, const agx_members_limits *limits, const uint8_t seed[16]);
+/* Once initialised, any number of times. */
 void agx_members_deinit(agx_members *m);
 AGX_DEFINE_CLEANUP(agx_members, agx_members_deinit)
 

@@ -30,7 +30,8 @@ struct agx_command {
 
 struct agx_cli {
         agx_say say;
-        const char *child; /* the name by which a `find` child was called */
+        const char *child;  /* the name by which a `find` child was called */
+        char trouble[1024]; /* why a `find` child is of no use */
         char *const *environ;
 };
 

@@ -136,4 +136,12 @@
 #define AGX_VALUE_CPU_PER_STEP_NS 2000    /* and so long for each key stored and each object rebuilt */
 #define AGX_VALUE_ERROR_CHARS 200         /* characters of each name or text of the pickle in an error */
 
+/* Bundles that are deployed. */
+#define AGX_BUNDLE_MIB_MAX 65536           /* MiB that one unpacks to */
+#define AGX_BUNDLE_MEMBERS_MAX (1u << 20)  /* files, directories and links of one */
+#define AGX_BUNDLE_DEPTH_MAX 120           /* directories inside one another */
+#define AGX_BUNDLE_RATIO_MAX 200           /* unpacked to packed bytes of one, */
+#define AGX_BUNDLE_RATIO_FREE (256u << 20) /* beyond so many unpacked bytes */
+#define AGX_BUNDLE_NAME_MAX 4000           /* bytes of a member's name, and of a link's target */
+
 #endif

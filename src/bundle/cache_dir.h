@@ -1,0 +1,28 @@
+#ifndef AGX_BUNDLE_CACHE_DIR_H
+#define AGX_BUNDLE_CACHE_DIR_H
+/* What the files of the cache share among themselves. */
+#include "bundle/cache.h"
+
+/* Opens an entry that is a directory of ours. AGX_CACHE_E_NONE: no such entry. */
+int agx_cache_open_entry(const agx_cache *c, const char *name, int *fd, agx_why *why);
+/* The digest of `nix` in an open directory; `what` is for words. */
+int agx_cache_tree_digest(int entry, const char *what, char digest[AGX_DIGEST_SIZE], agx_why *why);
+
+/* A private directory that is not an entry yet, or not any more. Its lock is its descriptor. */
+typedef struct agx_cache_temp {
+        int fd; /* -1: none */
+        char name[32];
+} agx_cache_temp;
+
+#define AGX_CACHE_TEMP_NULL ((agx_cache_temp){.fd = -1})
+
+int agx_cache_temp_make(const agx_cache *c, agx_cache_temp *t, agx_why *why);
+/* A name of that kind that nobody has. */
+int agx_cache_temp_name(char name[32]);
+/* Removes it, unless it has become an entry. */
+void agx_cache_temp_remove(const agx_cache *c, agx_cache_temp *t);
+/* Removes a directory of that kind if nobody holds it. True if it is gone. */
+bool agx_cache_temp_sweep(const agx_cache *c, const char *name);
+bool agx_cache_is_temp(const char *name);
+
+#endif
