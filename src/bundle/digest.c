@@ -255,6 +255,16 @@ int agx_digest_fd(int fd, char out[AGX_DIGEST_SIZE])
         return hash_fd(fd, out + 7);
 }
 
+void agx_digest_bytes(agx_view bytes, char out[AGX_DIGEST_SIZE])
+{
+        struct sha256_ctx sha;
+
+        memcpy(out, "sha256:", 7);
+        sha256_init(&sha);
+        sha256_update(&sha, bytes.n, (const uint8_t *)bytes.p);
+        hex_of(&sha, out + 7);
+}
+
 bool agx_digest_is(agx_view text)
 {
         if (text.n != AGX_DIGEST_SIZE - 1 || !agx_view_starts(text, AGX_VIEW("sha256:")))

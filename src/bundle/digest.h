@@ -33,6 +33,8 @@ enum {
 int agx_digest_tree(int dirfd, const char *name, char out[AGX_DIGEST_SIZE]);
 /* The same of the bytes that are left in a file. */
 int agx_digest_fd(int fd, char out[AGX_DIGEST_SIZE]);
+/* And of bytes in memory. */
+void agx_digest_bytes(agx_view bytes, char out[AGX_DIGEST_SIZE]);
 /* Whether `text` has the form of a digest. */
 bool agx_digest_is(agx_view text);
 

@@ -3,6 +3,7 @@
 /* Every command, one a file. */
 #include "cli/command.h"
 
+extern const agx_command agx_command_build;
 extern const agx_command agx_command_deploy;
 extern const agx_command agx_command_version;
 
