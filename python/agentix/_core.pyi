@@ -8,7 +8,7 @@ __version__: str
 
 class Error(Exception): ...
 
-# ---- call.c, channel.c: the worker ----
+# ---- call.c, channel.c, serve.c: the worker ----
 
 @final
 class Call:
@@ -24,7 +24,19 @@ class Call:
 
 @final
 class Channel:
-    def __init__(self, fd: int, calls: dict[str, Call]) -> None: ...
+    idle: int
+    parked: bool
+    def __init__(
+        self,
+        fd: int,
+        calls: dict[str, Call],
+        targets: dict[str, tuple[str, dict[str, Any], str, Callable[..., Any], bool]],
+        rest: Callable[[Call, str, Any], None],
+        idle_max: int,
+    ) -> None: ...
+    def serve(self) -> Call | tuple[str, str | None] | None: ...
+    def enter(self) -> None: ...
+    def leave(self, *, last: bool = False) -> bool: ...
     def receive(self) -> Call | tuple[str, str | None] | None: ...
     def send_ready(self) -> None: ...
     def send_result(self, call_id: str, value: bytes, /) -> None: ...

@@ -47,6 +47,7 @@ PICKLE_PROTOCOL = 5
 
 _CO_COROUTINE = 0x80  # flags of code objects, as inspect names them; importing it would cost milliseconds
 _CO_ITERABLE_COROUTINE = 0x100
+_NEWER_PATHS = "pathlib._local"
 _true_name = type.__dict__["__name__"].__get__  # of a class, whatever its metaclass makes of __name__
 _PLAIN = frozenset(map(id, (type(None), bool, int, float, str, bytes, list, tuple, dict)))  # types never awaitable
 _OUR_FILES = (__file__, RemoteCallable.resolve.__code__.co_filename)  # left out at the top of tracebacks
@@ -61,11 +62,10 @@ class Worker:
 
     def __init__(self, fd: int) -> None:
         self._calls: dict[str, Call] = {}
-        self.channel = Channel(fd, self._calls)
         self._targets: dict[str, tuple[str, dict[str, Any], str, Callable[..., Any], bool]] = {}
-        self._lock = allocate_lock()  # for the four below
+        self.channel = Channel(fd, self._calls, self._targets, self._rest, IDLE_MAX)
+        self._lock = allocate_lock()  # for the two below, and for adding to the channel's count of idle threads
         self._threads = 0
-        self._idle = 0
         self._waiting: OrderedDict[str, Call] = OrderedDict()  # calls for which there was no thread
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_wanted = allocate_lock()  # let go when there is one; no Event, which an interrupt can spoil
@@ -104,17 +104,20 @@ class Worker:
     def _start_thread(self) -> None:
         Thread(target=self._serve_calls, name=f"agentix-call-{self._threads + 1}", daemon=True).start()
         self._threads += 1
-        self._idle += 1
+        self.channel.enter()
 
     def _serve_calls(self) -> None:
         while True:
-            frame = self._receive()
+            frame = self._serve()
             if isinstance(frame, Call):
                 if self._leave_reading(frame):
                     self._run(frame)
                     del frame  # it must not outlive its answer while this thread waits
                     if not self._return_to_reading():
                         return
+            elif frame[0] == "return":
+                if not self._return_to_reading():
+                    return
             elif frame[0] == "cancel":
                 self.cancel(frame[1])
             elif frame[0] == "shutdown":
@@ -122,9 +125,9 @@ class Worker:
             else:
                 _warn("a frame of unknown type %r was passed over", frame[1])
 
-    def _receive(self) -> Any:
+    def _serve(self) -> Any:
         try:
-            frame = self.channel.receive()
+            frame = self.channel.serve()
         except Exception as error:  # noqa: BLE001 - whatever it is, there is nothing left to serve
             _warn("the link to the server failed: %s", error)
             frame = None
@@ -134,12 +137,16 @@ class Worker:
 
     def _leave_reading(self, call: Call) -> bool:
         """Make sure that somebody else reads while this thread runs the call; False if the call must wait its turn."""
-        with self._lock:
-            if self._idle == 1 and not self._add_reader() and self._threads > 1:
-                self._waiting[call.id] = call
-                return False
-            self._idle -= 1
-            return True
+        while not self.channel.leave():
+            with self._lock:
+                if not self._add_reader():
+                    if self._threads > 1:
+                        self._waiting[call.id] = call
+                        self.channel.parked = True
+                        return False
+                    self.channel.leave(last=True)
+                    return True
+        return True
 
     def _add_reader(self) -> bool:
         if self._threads >= THREADS_MAX:
@@ -154,11 +161,12 @@ class Worker:
         """Run what had to wait; then this thread reads again (True) or, as there are enough readers, ends (False)."""
         while True:
             with self._lock:
+                self.channel.parked = len(self._waiting) > 1
                 if not self._waiting:
-                    if self._idle >= IDLE_MAX:
+                    if self.channel.idle >= IDLE_MAX:
                         self._threads -= 1
                         return False
-                    self._idle += 1
+                    self.channel.enter()
                     return True
                 call = self._waiting.popitem(last=False)[1]
             self._run(call)
@@ -182,17 +190,48 @@ class Worker:
             args, kwargs = _load_arguments(call.arguments or b"")
             call.arguments = None
         except BaseException as error:  # noqa: BLE001 - so is unpickling
-            text = f"the arguments could not be decoded in the sandbox: {_type_name(error)}: {_text(error)}"
-            return self._answer_error(call, "ArgumentsDecodeError", text)
+            return self._refuse_arguments(call, error)
         if is_async:
             return self._hand_to_loop(call, lambda: function(*args, **kwargs))
         try:
             value: Any = call.run(copy_context().run, (function, *args), kwargs)
         except BaseException as error:  # noqa: BLE001 - any BaseException is this call's error
             return self._fail(call, error)
+        return self._finish(call, value)
+
+    def _finish(self, call: Call, value: Any) -> None:
         if id(type(value)) not in _PLAIN and _is_awaitable(value):  # pyright: ignore[reportUnknownArgumentType]
             return self._hand_to_loop(call, lambda: value)
         return self._succeed(call, value)
+
+    def _refuse_arguments(self, call: Call, error: BaseException) -> None:
+        text = f"the arguments could not be decoded in the sandbox: {_type_name(error)}: {_text(error)}"
+        self._answer_error(call, "ArgumentsDecodeError", text)
+
+    def _rest(self, call: Call, stage: str, what: Any) -> None:
+        """Go on with a call that the channel has begun and cannot end (`Channel.serve` says what the stages are)."""
+        try:
+            if stage == "raised":
+                self._fail(call, what)
+            elif stage == "value":
+                self._finish(call, what)
+            elif stage == "undecodable":
+                if isinstance(what, ModuleNotFoundError) and what.name == _NEWER_PATHS:
+                    self._run_target(call)
+                else:
+                    self._refuse_arguments(call, what)
+            elif stage == "decoded":
+                self._run_target(call)
+            elif stage == "unpicklable":
+                self._refuse_value(call, *what)
+            elif stage == "cancelled":
+                self._send_cancelled(call)
+            elif stage == "forked":
+                _leave_fork(None)
+            else:
+                self._tell_unsent(call, what)
+        except BaseException as error:  # noqa: BLE001 - nothing that a call does may cost this thread
+            self._answer_error(call, "SystemError", f"the worker could not run the call: {_type_name(error)}")
 
     def _look_up(self, target: str) -> tuple[Callable[..., Any], bool]:
         """Find a target and whether it is async; quickly, if its name still stands for what it did last time."""
@@ -214,21 +253,27 @@ class Worker:
         try:
             payload = dumps(value, PICKLE_PROTOCOL)
         except BaseException as error:  # noqa: BLE001 - pickling runs user code
-            text = (
-                f"the return value of type {_name_of(type(value))} could not be pickled, so it cannot be sent back: "
-                f"{_type_name(error)}: {_text(error)}"
-            )
-            _close_quietly(value)
-            return self._answer_error(call, "ResultEncodeError", text)
+            return self._refuse_value(call, value, error)
         if not self._take(call):
             return None
         try:
             self.channel.send_result(call.id, payload)
-        except OverflowError as error:
-            self._send_error(call, "FrameTooLarge", f"the return value is too large: {error}")
-        except OSError as error:
-            self._end_unheard("a result could not be sent: %s", error)
+        except (OverflowError, OSError) as error:
+            self._tell_unsent(call, error)
         return None
+
+    def _refuse_value(self, call: Call, value: object, error: BaseException) -> None:
+        text = (
+            f"the return value of type {_name_of(type(value))} could not be pickled, so it cannot be sent back: "
+            f"{_type_name(error)}: {_text(error)}"
+        )
+        _close_quietly(value)
+        self._answer_error(call, "ResultEncodeError", text)
+
+    def _tell_unsent(self, call: Call, error: BaseException) -> None:
+        if isinstance(error, OSError):
+            self._end_unheard("a result could not be sent: %s", error)
+        self._send_error(call, "FrameTooLarge", f"the return value is too large: {error}")
 
     def _fail(self, call: Call, error: BaseException) -> None:
         if self._forked:
@@ -247,9 +292,12 @@ class Worker:
         if self._calls.pop(call.id, None) is None:
             return False
         if call.cancelled:
-            self._send_error(call, "Cancelled", "the remote call was cancelled", cancelled=True)
+            self._send_cancelled(call)
             return False
         return True
+
+    def _send_cancelled(self, call: Call) -> None:
+        self._send_error(call, "Cancelled", "the remote call was cancelled", cancelled=True)
 
     def _answer_cancelled(self, call: Call) -> None:
         self._take(call)
@@ -389,7 +437,7 @@ def _load_arguments(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     try:
         args, kwargs = loads(data)
     except ModuleNotFoundError as error:
-        if error.name != "pathlib._local":
+        if error.name != _NEWER_PATHS:
             raise
         args, kwargs = _load_from_newer(data)
     return tuple(args), dict(kwargs)

@@ -12,18 +12,9 @@
 #include <stddef.h>
 #include <structmember.h>
 
-typedef struct call {
-        PyObject_HEAD
-        PyObject *id;
-        PyObject *target;
-        PyObject *arguments; /* given back by who has decoded them */
-        PyObject *context;
-        PyObject *task;       /* the worker's own: what runs an async target */
-        PyObject *cancelled;  /* NULL, or the exception class */
-        unsigned long thread; /* where its sync target runs; 0: nowhere */
-} call;
+typedef agx_ext_call call;
 
-static PyObject *text_or_none(agx_view v)
+PyObject *agx_ext_call_text(agx_view v)
 {
         return v.p ? PyUnicode_DecodeUTF8(v.p, (Py_ssize_t)v.n, "replace") : Py_NewRef(Py_None);
 }
@@ -33,37 +24,26 @@ static PyObject *bytes_or_none(agx_view v)
         return v.p ? PyBytes_FromStringAndSize(v.p, (Py_ssize_t)v.n) : Py_NewRef(Py_None);
 }
 
-PyObject *agx_ext_call_new(PyTypeObject *type, const agx_frame *frame)
+PyObject *agx_ext_call_new(PyTypeObject *type, const agx_frame *frame, PyObject *target)
 {
         call *self = (call *)PyType_GenericAlloc(type, 0);
 
         if (!self)
                 return NULL;
-        self->id = text_or_none(frame->call_id);
-        self->target = text_or_none(frame->callable);
+        self->id = agx_ext_call_text(frame->call_id);
+        self->target = Py_NewRef(target);
         self->arguments = bytes_or_none(frame->arguments);
         self->context = bytes_or_none(frame->context);
         self->task = Py_NewRef(Py_None);
-        if (!self->id || !self->target || !self->arguments || !self->context)
+        if (!self->id || !self->arguments || !self->context)
                 Py_CLEAR(self);
         return (PyObject *)self;
 }
 
-PyObject *agx_ext_call_id(PyObject *object)
+PyObject *agx_ext_call_run(call *self, PyObject *function, PyObject *positional, PyObject *keywords)
 {
-        return ((call *)object)->id;
-}
+        PyObject *value;
 
-PyDoc_STRVAR(run_doc, "run(function, args: tuple, kwargs: dict) -> object\n--\n\n"
-                      "Call it in this thread; until it returns, and no longer, cancel() can interrupt it.\n\n"
-                      "Raises the exception of cancel() at once if that came first.");
-
-static PyObject *call_run(call *self, PyObject *args)
-{
-        PyObject *function, *positional, *keywords, *value;
-
-        if (!PyArg_ParseTuple(args, "OO!O!:run", &function, &PyTuple_Type, &positional, &PyDict_Type, &keywords))
-                return NULL;
         if (self->cancelled) {
                 PyErr_SetNone(self->cancelled);
                 return NULL;
@@ -74,6 +54,19 @@ static PyObject *call_run(call *self, PyObject *args)
                 PyThreadState_SetAsyncExc(self->thread, NULL);
         self->thread = 0;
         return value;
+}
+
+PyDoc_STRVAR(run_doc, "run(function, args: tuple, kwargs: dict) -> object\n--\n\n"
+                      "Call it in this thread; until it returns, and no longer, cancel() can interrupt it.\n\n"
+                      "Raises the exception of cancel() at once if that came first.");
+
+static PyObject *call_run(call *self, PyObject *args)
+{
+        PyObject *function, *positional, *keywords;
+
+        if (!PyArg_ParseTuple(args, "OO!O!:run", &function, &PyTuple_Type, &positional, &PyDict_Type, &keywords))
+                return NULL;
+        return agx_ext_call_run(self, function, positional, keywords);
 }
 
 PyDoc_STRVAR(cancel_doc,

@@ -1,4 +1,4 @@
-/* agentix._core.Call, as the channel makes it. */
+/* agentix._core.Call, as the channel makes it and runs it. */
 #ifndef AGX_EXT_CALL_H
 #define AGX_EXT_CALL_H
 
@@ -6,9 +6,23 @@
 
 #include "proto/frame.h"
 
-/* A new call with the fields of a `call` frame; `type` is the one that agx_ext_add_call() made. NULL with an exception set. */
-PyObject *agx_ext_call_new(PyTypeObject *type, const agx_frame *frame);
-/* Its id, borrowed. */
-PyObject *agx_ext_call_id(PyObject *call);
+typedef struct agx_ext_call {
+        PyObject_HEAD
+        PyObject *id;
+        PyObject *target;
+        PyObject *arguments; /* given back by who has decoded them */
+        PyObject *context;
+        PyObject *task;       /* the worker's own: what runs an async target */
+        PyObject *cancelled;  /* NULL, or the exception class */
+        unsigned long thread; /* where its sync target runs; 0: nowhere */
+} agx_ext_call;
+
+/* A text of a frame as str, or None where it is absent. NULL with an exception set. */
+PyObject *agx_ext_call_text(agx_view v);
+/* A new call with the fields of a `call` frame, but for the name of its target, which is given as an object; `type` is the
+ * one that agx_ext_add_call() made. NULL with an exception set. */
+PyObject *agx_ext_call_new(PyTypeObject *type, const agx_frame *frame, PyObject *target);
+/* Calls `function`; until it returns, and no longer, it can be interrupted. `keywords` may be NULL. */
+PyObject *agx_ext_call_run(agx_ext_call *call, PyObject *function, PyObject *positional, PyObject *keywords);
 
 #endif

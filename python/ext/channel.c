@@ -5,149 +5,24 @@
  * is passed on, a frame is turned into objects, and a call is entered into the table of calls: so a cancel, whoever
  * reads it, finds the call that came before it. Sending takes a lock of its own; neither is ever waited for with the
  * interpreter held.
+ *
+ * Answers to calls that were read together are sent together: the leader gathers them as long as it keeps the lead, and
+ * whoever becomes the leader after it sends them first.
  */
-#include "call.h"
-#include "turns.h"
+#include "channel.h"
 
 #include "proto/limits.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
+#include <stddef.h>
+#include <structmember.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { CHANNEL_READ = 64 * 1024 };
-
-typedef struct channel {
-        PyObject_HEAD
-        int fd; /* -1 in a forked child */
-        PyObject *calls;
-        PyTypeObject *call_type;
-        agx_turns turns;
-        pthread_mutex_t sending;
-        agx_deframer deframer;
-        agx_view in; /* read, not yet cut into frames; lies in `bytes` */
-        char *bytes;
-} channel;
-
-/* ---- receiving ---- */
-
-/* What next_payload() came to; receive() has the words. */
-enum { GOT_PAYLOAD, GOT_END, GOT_TRUNCATED, GOT_TOO_LARGE, GOT_ERRNO };
-
-static int next_payload(channel *self, agx_view *payload)
-{
-        for (;;) {
-                int r = agx_deframer_next(&self->deframer, &self->in, payload);
-                ssize_t n;
-
-                if (!r)
-                        return GOT_PAYLOAD;
-                if (r == AGX_FRAME_E_TOO_LARGE)
-                        return GOT_TOO_LARGE;
-                if (r < 0) {
-                        errno = -r;
-                        return GOT_ERRNO;
-                }
-                do
-                        n = read(self->fd, self->bytes, CHANNEL_READ);
-                while (n < 0 && errno == EINTR);
-                if (n < 0 && errno != ECONNRESET)
-                        return GOT_ERRNO;
-                if (n <= 0)
-                        return agx_deframer_idle(&self->deframer) ? GOT_END : GOT_TRUNCATED;
-                self->in = agx_view_of(self->bytes, (size_t)n);
-        }
-}
-
-/* A call that is in the table. */
-static PyObject *enter_call(channel *self, const agx_frame *frame)
-{
-        PyObject *call = agx_ext_call_new(self->call_type, frame);
-
-        if (call && PyDict_SetItem(self->calls, agx_ext_call_id(call), call))
-                Py_CLEAR(call);
-        return call;
-}
-
-static PyObject *pair(const char *kind, agx_view name)
-{
-        return name.p ? Py_BuildValue("(ss#)", kind, name.p, (Py_ssize_t)name.n) : Py_BuildValue("(sO)", kind, Py_None);
-}
-
-static PyObject *frame_object(channel *self, const agx_frame *frame)
-{
-        switch (frame->kind) {
-        case AGX_FRAME_CALL:
-                return enter_call(self, frame);
-        case AGX_FRAME_CANCEL:
-                return pair("cancel", frame->call_id);
-        case AGX_FRAME_SHUTDOWN:
-                return pair("shutdown", AGX_VIEW_NULL);
-        default:
-                return pair("unknown", frame->type_text);
-        }
-}
-
-/* What lies in the channel is used up before the lead is passed on. */
-static PyObject *read_frame(channel *self, agx_view payload)
-{
-        PyObject *object = NULL;
-        agx_frame frame;
-
-        if (agx_frame_parse(payload, &frame))
-                PyErr_SetString(PyExc_ValueError, "a frame from the server is malformed");
-        else
-                object = frame_object(self, &frame);
-        if (object && frame.kind == AGX_FRAME_CALL)
-                agx_turns_begin(&self->turns, frame.callable);
-        else
-                agx_turns_leave(&self->turns);
-        return object;
-}
-
-static PyObject *failure(int got)
-{
-        switch (got) {
-        case GOT_TRUNCATED:
-                PyErr_SetString(PyExc_EOFError, "the server's end closed in the middle of a frame");
-                return NULL;
-        case GOT_TOO_LARGE:
-                return PyErr_Format(PyExc_ValueError, "the server announced a frame above the limit of %u bytes",
-                                    AGX_MAX_MESSAGE);
-        default:
-                return PyErr_SetFromErrno(PyExc_OSError);
-        }
-}
-
-PyDoc_STRVAR(
-        receive_doc,
-        "receive() -> Call | tuple[str, str | None] | None\n--\n\n"
-        "The next frame from the server: a call, which is in the table of calls by then; or (kind, name), where\n"
-        "kind is cancel (name: the call's id), shutdown or unknown (name: the type it has); or None at the end.\n\n"
-        "Blocks without the interpreter lock. Raises EOFError inside a frame, ValueError for a malformed or\n"
-        "oversized one, OSError otherwise; nothing can be received after that.");
-
-static PyObject *channel_receive(channel *self, PyObject *unused)
-{
-        agx_view payload;
-        PyObject *frame;
-        int got;
-
-        (void)unused;
-        Py_BEGIN_ALLOW_THREADS;
-        agx_turns_take(&self->turns);
-        got = next_payload(self, &payload);
-        Py_END_ALLOW_THREADS;
-        if (got == GOT_PAYLOAD)
-                return read_frame(self, payload);
-        frame = got == GOT_END ? Py_NewRef(Py_None) : failure(got);
-        agx_turns_leave(&self->turns);
-        return frame;
-}
+typedef agx_channel channel;
 
 /* ---- sending ---- */
 
@@ -174,11 +49,251 @@ static int send_all(int fd, struct iovec *parts, size_t count)
         return 0;
 }
 
+/* What waits in `out`, then `head`, then `value`. */
+static int send_now(channel *self, agx_view head, agx_view value)
+{
+        struct iovec parts[3] = {{0}};
+        size_t n = 0;
+        int r;
+
+        pthread_mutex_lock(&self->sending);
+        if (self->out.len)
+                parts[n++] = (struct iovec){self->out.data + self->out.head, self->out.len};
+        if (head.n)
+                parts[n++] = (struct iovec){(char *)(uintptr_t)head.p, head.n};
+        if (value.n)
+                parts[n++] = (struct iovec){(char *)(uintptr_t)value.p, value.n};
+        r = n ? send_all(self->fd, parts, n) : 0;
+        agx_buf_clear(&self->out);
+        pthread_mutex_unlock(&self->sending);
+        return r;
+}
+
+/* For the leader: sends what waits in `out`. Reading must not wait until the server takes answers, or both wait for ever:
+ * so who would have to wait gives up the lead meanwhile. */
+static int flush(channel *self)
+{
+        ssize_t n = 0;
+        size_t rest;
+        int r;
+
+        if (pthread_mutex_trylock(&self->sending))
+                return 0; /* whoever is sending sends this as well */
+        if (self->out.len)
+                n = send(self->fd, self->out.data + self->out.head, self->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        r = n < 0 && errno != EAGAIN && errno != EINTR ? -errno : 0;
+        agx_buf_consume(&self->out, n > 0 ? (size_t)n : 0);
+        rest = self->out.len;
+        pthread_mutex_unlock(&self->sending);
+        if (r || !rest)
+                return r;
+        agx_turns_leave(&self->turns);
+        r = send_now(self, AGX_VIEW_NULL, AGX_VIEW_NULL);
+        agx_turns_take(&self->turns);
+        return r;
+}
+
+/* An answer that was made here. It waits if this thread goes on with calls that it has read already. */
+static int reply_with(channel *self, agx_buf *reply)
+{
+        bool waits = agx_turns_leads(&self->turns) && self->in.n;
+        int r = -1;
+
+        if (waits) {
+                pthread_mutex_lock(&self->sending);
+                if (self->out.len + reply->len <= CHANNEL_GATHER)
+                        r = agx_buf_append_view(&self->out, agx_buf_view(reply));
+                pthread_mutex_unlock(&self->sending);
+        }
+        if (r)
+                r = send_now(self, agx_buf_view(reply), AGX_VIEW_NULL);
+        agx_buf_clear(reply);
+        return r;
+}
+
+/* ---- receiving ---- */
+
+/* What next_payload() and next_frame() came to; failure() has the words. */
+enum { GOT_PAYLOAD, GOT_END, GOT_TRUNCATED, GOT_TOO_LARGE, GOT_MALFORMED, GOT_ERRNO };
+
+static int read_more(channel *self)
+{
+        ssize_t n;
+
+        do
+                n = read(self->fd, self->bytes, CHANNEL_READ);
+        while (n < 0 && errno == EINTR);
+        if (n < 0 && errno != ECONNRESET)
+                return GOT_ERRNO;
+        if (n <= 0)
+                return agx_deframer_idle(&self->deframer) ? GOT_END : GOT_TRUNCATED;
+        self->in = agx_view_of(self->bytes, (size_t)n);
+        return GOT_PAYLOAD;
+}
+
+static int next_payload(channel *self, agx_view *payload)
+{
+        bool flushed = false;
+
+        for (;;) {
+                int r = agx_deframer_next(&self->deframer, &self->in, payload);
+
+                if (!r)
+                        return GOT_PAYLOAD;
+                if (r == AGX_FRAME_E_TOO_LARGE)
+                        return GOT_TOO_LARGE;
+                if (r == AGX_FRAME_E_MORE && !flushed) { /* nobody waits for an answer while we wait for a call */
+                        r = flush(self);
+                        flushed = true;
+                } else if (r == AGX_FRAME_E_MORE) {
+                        r = read_more(self);
+                        if (r != GOT_PAYLOAD)
+                                return r;
+                        flushed = false;
+                }
+                if (r < 0) {
+                        errno = -r;
+                        return GOT_ERRNO;
+                }
+        }
+}
+
+/* The name of a target; calls tend to have the one that the last call had. */
+static PyObject *target_name(channel *self, agx_view name)
+{
+        Py_ssize_t size = 0;
+        const char *last = self->last_target ? PyUnicode_AsUTF8AndSize(self->last_target, &size) : NULL;
+
+        if (!last || (size_t)size != name.n || memcmp(last, name.p, name.n) != 0) {
+                PyErr_Clear();
+                Py_XDECREF(self->last_target);
+                self->last_target = agx_ext_call_text(name);
+        }
+        return self->last_target;
+}
+
+/* A call that is in the table. */
+static PyObject *enter_call(channel *self, const agx_frame *frame)
+{
+        PyObject *target = target_name(self, frame->callable);
+        PyObject *call = target ? agx_ext_call_new(self->call_type, frame, target) : NULL;
+
+        if (call && PyDict_SetItem(self->calls, ((agx_ext_call *)call)->id, call))
+                Py_CLEAR(call);
+        return call;
+}
+
+static PyObject *pair(const char *kind, agx_view name)
+{
+        return name.p ? Py_BuildValue("(ss#)", kind, name.p, (Py_ssize_t)name.n) : Py_BuildValue("(sO)", kind, Py_None);
+}
+
+static PyObject *frame_object(channel *self, const agx_frame *frame)
+{
+        switch (frame->kind) {
+        case AGX_FRAME_CALL:
+                return enter_call(self, frame);
+        case AGX_FRAME_CANCEL:
+                return pair("cancel", frame->call_id);
+        case AGX_FRAME_SHUTDOWN:
+                return pair("shutdown", AGX_VIEW_NULL);
+        default:
+                return pair("unknown", frame->type_text);
+        }
+}
+
+/* What lies in the channel is used up before the lead is passed on. */
+static PyObject *take_frame(channel *self, const agx_frame *frame)
+{
+        PyObject *object = frame_object(self, frame);
+
+        if (object && frame->kind == AGX_FRAME_CALL)
+                agx_turns_begin(&self->turns, frame->callable);
+        else
+                agx_turns_leave(&self->turns);
+        return object;
+}
+
+static PyObject *failure(int got)
+{
+        switch (got) {
+        case GOT_TRUNCATED:
+                PyErr_SetString(PyExc_EOFError, "the server's end closed in the middle of a frame");
+                return NULL;
+        case GOT_MALFORMED:
+                PyErr_SetString(PyExc_ValueError, "a frame from the server is malformed");
+                return NULL;
+        case GOT_TOO_LARGE:
+                return PyErr_Format(PyExc_ValueError, "the server announced a frame above the limit of %u bytes",
+                                    AGX_MAX_MESSAGE);
+        default:
+                return PyErr_SetFromErrno(PyExc_OSError);
+        }
+}
+
+PyDoc_STRVAR(
+        receive_doc,
+        "receive() -> Call | tuple[str, str | None] | None\n--\n\n"
+        "The next frame from the server: a call, which is in the table of calls by then; or (kind, name), where\n"
+        "kind is cancel (name: the call's id), shutdown or unknown (name: the type it has); or None at the end.\n\n"
+        "Blocks without the interpreter lock. Raises EOFError inside a frame, ValueError for a malformed or\n"
+        "oversized one, OSError otherwise; nothing can be received after that.");
+
+/* Becomes the leader and reads. Whoever led before may be busy with a call for long: his answers go first. */
+static int next_frame(channel *self, agx_frame *frame)
+{
+        agx_view payload;
+        int got = agx_turns_take(&self->turns) ? flush(self) : 0;
+
+        if (got) {
+                errno = -got;
+                return GOT_ERRNO;
+        }
+        got = next_payload(self, &payload);
+        return got == GOT_PAYLOAD && agx_frame_parse(payload, frame) ? GOT_MALFORMED : got;
+}
+
+PyObject *agx_channel_receive(channel *self, agx_buf *reply)
+{
+        agx_frame frame;
+        PyObject *object;
+        int got, r = 0;
+
+        Py_BEGIN_ALLOW_THREADS;
+        if (reply && reply->len)
+                r = reply_with(self, reply);
+        errno = -r;
+        got = r ? GOT_ERRNO : next_frame(self, &frame);
+        Py_END_ALLOW_THREADS;
+        if (got == GOT_PAYLOAD)
+                return take_frame(self, &frame);
+        object = got == GOT_END ? Py_NewRef(Py_None) : failure(got);
+        agx_turns_leave(&self->turns);
+        return object;
+}
+
+void agx_channel_reply(channel *self, agx_buf *reply)
+{
+        if (!reply->len)
+                return;
+        Py_BEGIN_ALLOW_THREADS;
+        send_now(self, agx_buf_view(reply), AGX_VIEW_NULL);
+        Py_END_ALLOW_THREADS;
+        agx_buf_clear(reply);
+}
+
+static PyObject *channel_receive(channel *self, PyObject *unused)
+{
+        (void)unused;
+        return agx_channel_receive(self, NULL);
+}
+
+/* ---- frames sent ---- */
+
 /* Sends a frame: its head from a buffer, its value, if it has one, from where it lies. */
-static PyObject *send_frame(channel *self, const agx_frame *frame)
+PyObject *agx_channel_send(channel *self, const agx_frame *frame)
 {
         _cleanup_(agx_buf_deinitp) agx_buf head = AGX_BUF_NULL(SIZE_MAX);
-        struct iovec parts[2];
         int r = agx_frame_put_head(&head, frame);
 
         if (r == AGX_FRAME_E_TOO_LARGE)
@@ -186,12 +301,8 @@ static PyObject *send_frame(channel *self, const agx_frame *frame)
                                     frame->value.n, AGX_MAX_MESSAGE);
         if (r)
                 return PyErr_NoMemory();
-        parts[0] = (struct iovec){head.data + head.head, head.len};
-        parts[1] = (struct iovec){(char *)(uintptr_t)frame->value.p, frame->value.n};
         Py_BEGIN_ALLOW_THREADS;
-        pthread_mutex_lock(&self->sending);
-        r = send_all(self->fd, parts, frame->value.n ? 2 : 1);
-        pthread_mutex_unlock(&self->sending);
+        r = send_now(self, agx_buf_view(&head), frame->value);
         Py_END_ALLOW_THREADS;
         if (r) {
                 errno = -r;
@@ -205,7 +316,7 @@ PyDoc_STRVAR(send_ready_doc, "send_ready()\n--\n\nTell the server that the boot 
 static PyObject *channel_send_ready(channel *self, PyObject *unused)
 {
         (void)unused;
-        return send_frame(self, &(agx_frame){.kind = AGX_FRAME_READY});
+        return agx_channel_send(self, &(agx_frame){.kind = AGX_FRAME_READY});
 }
 
 PyDoc_STRVAR(send_result_doc,
@@ -224,7 +335,7 @@ static PyObject *channel_send_result(channel *self, PyObject *args)
                 return NULL;
         frame.call_id = agx_view_of(id, (size_t)id_length);
         frame.value = agx_view_of(value.len ? value.buf : "", (size_t)value.len);
-        sent = send_frame(self, &frame);
+        sent = agx_channel_send(self, &frame);
         PyBuffer_Release(&value);
         return sent;
 }
@@ -246,7 +357,7 @@ static PyObject *send_fault(channel *self, agx_frame_kind kind, PyObject *args, 
                 .traceback = traceback ? agx_view_of(traceback, (size_t)n_traceback) : AGX_VIEW_NULL,
                 .cancelled = cancelled != 0,
         };
-        return send_frame(self, &frame);
+        return agx_channel_send(self, &frame);
 }
 
 PyDoc_STRVAR(send_error_doc,
@@ -289,17 +400,17 @@ static bool is_socket(int fd)
         return fd > 2 && !fstat(fd, &info) && S_ISSOCK(info.st_mode);
 }
 
-static int channel_init(channel *self, PyTypeObject *type, int fd, PyObject *calls)
+static int channel_init(channel *self, PyTypeObject *type, int fd)
 {
         PyObject *module = PyType_GetModule(type);
 
         self->fd = -1;
-        self->calls = Py_NewRef(calls);
         agx_turns_init(&self->turns);
+        self->out = AGX_BUF_NULL(CHANNEL_GATHER);
         pthread_mutex_init(&self->sending, NULL);
         agx_deframer_init(&self->deframer, AGX_MAX_MESSAGE);
         self->call_type = module ? (PyTypeObject *)PyObject_GetAttrString(module, "Call") : NULL;
-        if (!self->call_type)
+        if (!self->call_type || agx_channel_init_short(self))
                 return -1;
         self->bytes = malloc(CHANNEL_READ);
         if (!self->bytes) {
@@ -316,15 +427,23 @@ static int channel_init(channel *self, PyTypeObject *type, int fd, PyObject *cal
 
 static PyObject *channel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-        static char *names[] = {"fd", "calls", NULL};
-        PyObject *calls;
+        static char *names[] = {"fd", "calls", "targets", "rest", "idle_max", NULL};
+        PyObject *calls, *targets, *rest;
+        Py_ssize_t idle_max;
         channel *self;
         int fd;
 
-        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO!:Channel", names, &fd, &PyDict_Type, &calls))
+        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO!O!On:Channel", names, &fd, &PyDict_Type, &calls,
+                                         &PyDict_Type, &targets, &rest, &idle_max))
                 return NULL;
         self = (channel *)PyType_GenericAlloc(type, 0);
-        if (self && channel_init(self, type, fd, calls))
+        if (!self)
+                return NULL;
+        self->calls = Py_NewRef(calls);
+        self->targets = Py_NewRef(targets);
+        self->rest = Py_NewRef(rest);
+        self->idle_max = idle_max;
+        if (channel_init(self, type, fd))
                 Py_CLEAR(self);
         return (PyObject *)self;
 }
@@ -334,13 +453,15 @@ static int channel_traverse(channel *self, visitproc visit, void *arg)
         Py_VISIT(Py_TYPE((PyObject *)self));
         Py_VISIT(self->calls);
         Py_VISIT(self->call_type);
-        return 0;
+        return agx_channel_traverse_short(self, visit, arg);
 }
 
 static int channel_clear(channel *self)
 {
         Py_CLEAR(self->calls);
         Py_CLEAR(self->call_type);
+        Py_CLEAR(self->last_target);
+        agx_channel_clear_short(self);
         return 0;
 }
 
@@ -353,6 +474,7 @@ static void channel_dealloc(channel *self)
         agx_deframer_deinit(&self->deframer);
         free(self->bytes);
         agx_turns_deinit(&self->turns);
+        agx_buf_deinit(&self->out);
         pthread_mutex_destroy(&self->sending);
         if (self->fd >= 0)
                 close(self->fd);
@@ -362,6 +484,9 @@ static void channel_dealloc(channel *self)
 
 static PyMethodDef channel_methods[] = {
         {"receive", (PyCFunction)(void (*)(void))channel_receive, METH_NOARGS, receive_doc},
+        {"serve", (PyCFunction)(void (*)(void))agx_channel_serve, METH_NOARGS, agx_channel_serve_doc},
+        {"enter", (PyCFunction)(void (*)(void))agx_channel_enter, METH_NOARGS, agx_channel_enter_doc},
+        {"leave", (PyCFunction)(void (*)(void))agx_channel_leave, METH_VARARGS | METH_KEYWORDS, agx_channel_leave_doc},
         {"send_ready", (PyCFunction)(void (*)(void))channel_send_ready, METH_NOARGS, send_ready_doc},
         {"send_result", (PyCFunction)(void (*)(void))channel_send_result, METH_VARARGS, send_result_doc},
         {"send_error", (PyCFunction)(void (*)(void))channel_send_error, METH_VARARGS, send_error_doc},
@@ -370,18 +495,23 @@ static PyMethodDef channel_methods[] = {
         {NULL, NULL, 0, NULL},
 };
 
-PyDoc_STRVAR(channel_doc, "Channel(fd: int, calls: dict)\n--\n\n"
-                          "The worker's end of its private pair of sockets, which it takes over and closes on exec.\n\n"
-                          "`calls` gets every call that is received, by its id.");
+PyDoc_STRVAR(channel_doc,
+             "Channel(fd: int, calls: dict, targets: dict, rest: Callable[[Call, str, object], None], idle_max: int)\n"
+             "--\n\n"
+             "The worker's end of its private pair of sockets, which it takes over and closes on exec.\n\n"
+             "`calls` gets every call that is received, by its id. `targets` and `rest` are for serve().");
+
+static PyMemberDef channel_members[] = {
+        {"idle", T_PYSSIZET, offsetof(channel, idle), READONLY, "int: threads that wait for a call"},
+        {"parked", T_BOOL, offsetof(channel, parked), 0, "bool: calls wait for a thread"},
+        {NULL, 0, 0, 0, NULL},
+};
 
 static PyType_Slot channel_slots[] = {
-        {Py_tp_new, (void *)channel_new},
-        {Py_tp_dealloc, (void *)channel_dealloc},
-        {Py_tp_traverse, (void *)channel_traverse},
-        {Py_tp_clear, (void *)channel_clear},
-        {Py_tp_methods, channel_methods},
-        {Py_tp_doc, (void *)channel_doc},
-        {0, NULL},
+        {Py_tp_new, (void *)channel_new},           {Py_tp_dealloc, (void *)channel_dealloc},
+        {Py_tp_traverse, (void *)channel_traverse}, {Py_tp_clear, (void *)channel_clear},
+        {Py_tp_methods, channel_methods},           {Py_tp_members, channel_members},
+        {Py_tp_doc, (void *)channel_doc},           {0, NULL},
 };
 
 static PyType_Spec channel_spec = {

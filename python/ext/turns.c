@@ -63,6 +63,18 @@ static void note_cost(agx_turns *t)
                 cost->ns = cost->ns - cost->ns / COST_WEIGHT + ns / COST_WEIGHT;
 }
 
+static bool is_quick(agx_turns *t, uint64_t target)
+{
+        const agx_turns_cost *cost = cost_of(t, target);
+
+        return cost->target == target && cost->ns && cost->ns < QUICK_NS;
+}
+
+static bool leads(const agx_turns *t)
+{
+        return t->taken && mine.of == t && mine.turn == t->turn;
+}
+
 static void free_lead(agx_turns *t)
 {
         t->taken = false;
@@ -134,11 +146,14 @@ void agx_turns_deinit(agx_turns *t)
         pthread_mutex_destroy(&t->lock);
 }
 
-void agx_turns_take(agx_turns *t)
+bool agx_turns_take(agx_turns *t)
 {
+        bool kept;
+
         pthread_mutex_lock(&t->lock);
         note_cost(t);
-        if (mine.of == t && t->taken && mine.turn == t->turn) {
+        kept = leads(t);
+        if (kept) {
                 t->busy_since = 0;
         } else {
                 while (t->taken)
@@ -148,29 +163,37 @@ void agx_turns_take(agx_turns *t)
                 mine.turn = ++t->turn;
         }
         pthread_mutex_unlock(&t->lock);
+        return !kept;
 }
 
 void agx_turns_leave(agx_turns *t)
 {
         pthread_mutex_lock(&t->lock);
-        if (t->taken && mine.of == t && mine.turn == t->turn)
+        if (leads(t))
                 free_lead(t);
         pthread_mutex_unlock(&t->lock);
 }
 
 void agx_turns_begin(agx_turns *t, agx_view target)
 {
-        const agx_turns_cost *cost;
-
         mine.target = hash_of(target);
         mine.since = now_ns();
         pthread_mutex_lock(&t->lock);
-        cost = cost_of(t, mine.target);
-        if (cost->target == mine.target && cost->ns && cost->ns < QUICK_NS && ensure_watcher(t)) {
+        if (is_quick(t, mine.target) && ensure_watcher(t)) {
                 t->busy_since = mine.since;
                 ++t->kept;
         } else {
                 free_lead(t);
         }
         pthread_mutex_unlock(&t->lock);
+}
+
+bool agx_turns_leads(agx_turns *t)
+{
+        bool yes;
+
+        pthread_mutex_lock(&t->lock);
+        yes = leads(t);
+        pthread_mutex_unlock(&t->lock);
+        return yes;
 }

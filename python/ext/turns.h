@@ -41,11 +41,13 @@ void agx_turns_init(agx_turns *t);
 /* Stops the watcher; no other thread may be in a verb. */
 void agx_turns_deinit(agx_turns *t);
 
-/* Returns when the calling thread leads: at once if it still does. Ends the measure of its last call. */
-void agx_turns_take(agx_turns *t);
+/* Returns when the calling thread leads: at once if it still does (then false). Ends the measure of its last call. */
+bool agx_turns_take(agx_turns *t);
 /* The leader has read something that is no call, or the end: it gives up the lead. */
 void agx_turns_leave(agx_turns *t);
 /* The leader has read a call of `target` and will run it now: it keeps the lead or passes it on. */
 void agx_turns_begin(agx_turns *t, agx_view target);
+/* Whether the calling thread, after such a call, still leads. */
+bool agx_turns_leads(agx_turns *t);
 
 #endif

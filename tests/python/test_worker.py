@@ -72,6 +72,28 @@ def test_more_sleepers_than_threads() -> None:
         w.nothing_else()
 
 
+def test_calls_are_read_while_nobody_takes_the_answers() -> None:
+    with worker() as w:
+        w.value("echo", 0)  # known and quick from here on
+        ids = [w.start("echo", str(i) * 100) for i in range(1500)]
+        for i, call_id in enumerate(ids):
+            assert w.decode(w.answer(call_id)) == str(i) * 100
+        w.nothing_else()
+
+
+def test_a_long_call_does_not_keep_back_the_answers_to_those_before_it() -> None:
+    with worker() as w:
+        for _ in range(20):
+            w.value("time::sleep", 0)  # known as quick
+        frames, ids = bytearray(), list[str]()
+        for seconds in (0, 0, 0, 60, 60, 60):
+            frames += w.request("time::sleep", (seconds,))
+            ids.append(w.last)
+        w.send_raw(bytes(frames))
+        for call_id in ids[:3]:
+            assert w.decode(w.answer(call_id)) is None
+
+
 def test_calls_wait_when_the_system_gives_no_more_threads() -> None:
     with worker() as w:
         assert w.value("limit_threads", 3) == 3

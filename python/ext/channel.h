@@ -1,0 +1,70 @@
+/* agentix._core.Channel: what its files share.
+ *
+ *     channel.c  the type Channel: frames read and written, whose turn it is
+ *     serve.c    the short way of a call: from its frame to its answer without a Python frame of ours
+ */
+#ifndef AGX_EXT_CHANNEL_H
+#define AGX_EXT_CHANNEL_H
+
+#include "call.h"
+#include "turns.h"
+
+#include <pthread.h>
+
+enum {
+        CHANNEL_READ = 64 * 1024,
+        CHANNEL_GATHER =
+                16 * 1024, /* bytes; larger values are sent from where they lie, more than that is sent at once */
+};
+
+/* A name of each object attribute we use, interned once. */
+#define CHANNEL_NAMES(X)                                                                                               \
+        X(flush)                                                                                                       \
+        X(run)
+
+typedef struct agx_channel {
+        PyObject_HEAD
+        int fd;          /* -1 in a forked child */
+        PyObject *calls; /* id -> Call: those read and not yet answered */
+        PyTypeObject *call_type;
+        agx_turns turns;
+        pthread_mutex_t sending;
+        agx_buf out; /* answers that go with the next ones; under `sending` */
+        agx_deframer deframer;
+        agx_view in; /* read, not yet cut into frames; lies in `bytes` */
+        char *bytes;
+        PyObject *last_target; /* str: the name that the last call had */
+
+        /* ---- the short way; with the interpreter held ---- */
+        PyObject *targets;   /* name -> (module, namespace, attribute, function, is async) */
+        PyObject *rest;      /* rest(call, stage, what): Python's part of a call that does not go all the way here */
+        Py_ssize_t idle;     /* threads that wait for a call; Python and we count them together */
+        Py_ssize_t idle_max; /* a thread that would be one more goes back to Python */
+        bool parked;         /* calls wait for a thread: whoever is done goes back to Python */
+        PyObject *loads, *dumps, *copy_context, *protocol;
+#define X(name) PyObject *s_##name;
+        CHANNEL_NAMES(X)
+#undef X
+} agx_channel;
+
+/* channel.c */
+
+/* The next frame as receive() gives it. `reply`: an answer that has to go out first, or NULL; it is emptied, and sent at
+ * the latest before anything is waited for. New reference, or NULL with an exception set. */
+PyObject *agx_channel_receive(agx_channel *self, agx_buf *reply);
+/* Sends it now. Where that fails, so will the next read. */
+void agx_channel_reply(agx_channel *self, agx_buf *reply);
+/* Sends a frame and what waited before it. NULL with an exception set. */
+PyObject *agx_channel_send(agx_channel *self, const agx_frame *frame);
+
+/* serve.c */
+
+int agx_channel_init_short(agx_channel *self);
+int agx_channel_traverse_short(agx_channel *self, visitproc visit, void *arg);
+void agx_channel_clear_short(agx_channel *self);
+PyObject *agx_channel_serve(agx_channel *self, PyObject *unused);
+PyObject *agx_channel_enter(agx_channel *self, PyObject *unused);
+PyObject *agx_channel_leave(agx_channel *self, PyObject *args, PyObject *kwargs);
+extern const char agx_channel_serve_doc[], agx_channel_enter_doc[], agx_channel_leave_doc[];
+
+#endif

@@ -1,0 +1,322 @@
+/*
+ * The short way of a call: look up a target that is known and still what it was, decode the arguments, call it, encode
+ * the value, answer; all of it without a frame of Python but the target's. What does not fit (an unknown target, an
+ * exception, a value that may be awaitable) is given to `rest`, which goes on from there.
+ *
+ * The interpreter is taken once per call: an answer is sent in the same stretch without it in which the next frame is read.
+ */
+#include "channel.h"
+
+#include <string.h>
+
+/* ---- helpers ---- */
+
+/* The exception that was just raised, with its traceback. */
+static PyObject *caught(void)
+{
+        PyObject *type, *error, *traceback;
+
+        PyErr_Fetch(&type, &error, &traceback);
+        PyErr_NormalizeException(&type, &error, &traceback);
+        if (traceback && error)
+                PyException_SetTraceback(error, traceback);
+        Py_XDECREF(type);
+        Py_XDECREF(traceback);
+        return error ? error : Py_NewRef(Py_None);
+}
+
+/* Gives the call to Python; takes `what` over, which may be NULL: then it is the exception just raised. */
+static void leave_to_rest(agx_channel *self, agx_ext_call *call, const char *stage, PyObject *what)
+{
+        PyObject *r, *object = what ? what : caught();
+
+        r = PyObject_CallFunction(self->rest, "OsO", (PyObject *)call, stage, object);
+        Py_DECREF(object);
+        if (!r)
+                PyErr_WriteUnraisable(self->rest);
+        Py_XDECREF(r);
+}
+
+/* Its types are never awaitable. Containers may hold what is not, but the await would be on themselves. */
+static bool is_plain(PyObject *value)
+{
+        return value == Py_None || PyLong_CheckExact(value) || PyBool_Check(value) || PyFloat_CheckExact(value) ||
+               PyUnicode_CheckExact(value) || PyBytes_CheckExact(value) || PyList_CheckExact(value) ||
+               PyTuple_CheckExact(value) || PyDict_CheckExact(value);
+}
+
+static void flush_stream(agx_channel *self, const char *name)
+{
+        PyObject *stream = Py_XNewRef(PySys_GetObject(name)), *r;
+
+        if (!stream)
+                return;
+        r = PyObject_CallMethodObjArgs(stream, self->s_flush, NULL);
+        if (!r)
+                PyErr_Clear(); /* closed or replaced by user code */
+        Py_XDECREF(r);
+        Py_DECREF(stream);
+}
+
+/* ---- the steps ---- */
+
+/* The function of a sync target if its name still stands for what it did last time; new reference, or NULL. */
+static PyObject *known_function(agx_channel *self, PyObject *target)
+{
+        PyObject *known = PyDict_GetItemWithError(self->targets, target), *namespace, *module, *function;
+
+        if (!known || !PyTuple_Check(known) || PyTuple_Size(known) != 5 || PyTuple_GetItem(known, 4) != Py_False)
+                return NULL;
+        namespace = PyTuple_GetItem(known, 1);
+        function = PyTuple_GetItem(known, 3);
+        module = PyDict_GetItemWithError(PyImport_GetModuleDict(), PyTuple_GetItem(known, 0));
+        if (!module || !PyModule_Check(module) || PyModule_GetDict(module) != namespace ||
+            PyDict_GetItemWithError(namespace, PyTuple_GetItem(known, 2)) != function)
+                return NULL;
+        return Py_NewRef(function);
+}
+
+/* (args, kwargs) as the host pickles them; anything else is for Python to make sense of. */
+static bool has_usual_shape(PyObject *loaded)
+{
+        return PyTuple_CheckExact(loaded) && PyTuple_Size(loaded) == 2 &&
+               PyTuple_CheckExact(PyTuple_GetItem(loaded, 0)) && PyDict_CheckExact(PyTuple_GetItem(loaded, 1));
+}
+
+/* Calls function(*args, **kwargs) in a context of its own. */
+static PyObject *run_target(agx_channel *self, agx_ext_call *call, PyObject *function, PyObject *loaded)
+{
+        PyObject *args = PyTuple_GetItem(loaded, 0), *kwargs = PyTuple_GetItem(loaded, 1);
+        PyObject *context = PyObject_CallNoArgs(self->copy_context);
+        PyObject *run = context ? PyObject_GetAttr(context, self->s_run) : NULL;
+        Py_ssize_t n = PyTuple_Size(args);
+        PyObject *all = run ? PyTuple_New(n + 1) : NULL, *value = NULL;
+
+        if (all) {
+                PyTuple_SetItem(all, 0, Py_NewRef(function));
+                for (Py_ssize_t i = 0; i < n; ++i)
+                        PyTuple_SetItem(all, i + 1, Py_NewRef(PyTuple_GetItem(args, i)));
+                value = agx_ext_call_run(call, run, all, PyDict_Size(kwargs) ? kwargs : NULL);
+        }
+        Py_XDECREF(all);
+        Py_XDECREF(run);
+        Py_XDECREF(context);
+        return value;
+}
+
+/* Takes the call off the table, after which no cancel finds it. False: it is answered, or Python's to answer. */
+static bool take_off(agx_channel *self, agx_ext_call *call)
+{
+        flush_stream(self, "stdout");
+        flush_stream(self, "stderr");
+        if (self->fd < 0) {
+                leave_to_rest(self, call, "forked", Py_NewRef(Py_None));
+                return false;
+        }
+        if (PyDict_GetItemWithError(self->calls, call->id) != (PyObject *)call ||
+            PyDict_DelItem(self->calls, call->id)) {
+                PyErr_Clear();
+                return false;
+        }
+        if (call->cancelled)
+                leave_to_rest(self, call, "cancelled", Py_NewRef(Py_None));
+        return !call->cancelled;
+}
+
+/* A small value goes into `reply`, a large one is sent from where it lies. */
+static void answer(agx_channel *self, agx_ext_call *call, PyObject *pickled, agx_buf *reply)
+{
+        agx_frame frame = {.kind = AGX_FRAME_RESULT};
+        Py_ssize_t n_id, n_value;
+        const char *id = PyUnicode_AsUTF8AndSize(call->id, &n_id);
+        PyObject *sent;
+        char *value;
+
+        if (!id || PyBytes_AsStringAndSize(pickled, &value, &n_value)) {
+                leave_to_rest(self, call, "unsent", NULL);
+                return;
+        }
+        frame.call_id = agx_view_of(id, (size_t)n_id);
+        frame.value = agx_view_of(value, (size_t)n_value);
+        if (n_value <= CHANNEL_GATHER / 2 && !agx_frame_put(reply, &frame))
+                return;
+        sent = agx_channel_send(self, &frame);
+        if (!sent)
+                leave_to_rest(self, call, "unsent", NULL);
+        Py_XDECREF(sent);
+}
+
+static void finish(agx_channel *self, agx_ext_call *call, PyObject *value, agx_buf *reply)
+{
+        PyObject *pickled = PyObject_CallFunctionObjArgs(self->dumps, value, self->protocol, NULL), *error;
+
+        if (pickled) {
+                if (take_off(self, call))
+                        answer(self, call, pickled, reply);
+                Py_DECREF(pickled);
+                return;
+        }
+        error = caught();
+        leave_to_rest(self, call, "unpicklable", Py_BuildValue("(ON)", value, error));
+}
+
+static void run_call(agx_channel *self, agx_ext_call *call, PyObject *function, agx_buf *reply)
+{
+        PyObject *loaded = PyObject_CallFunctionObjArgs(self->loads, call->arguments, NULL), *value;
+
+        if (!loaded) {
+                leave_to_rest(self, call, "undecodable", NULL);
+                return;
+        }
+        if (!has_usual_shape(loaded)) {
+                leave_to_rest(self, call, "decoded", loaded);
+                return;
+        }
+        Py_DECREF(call->arguments);
+        call->arguments = Py_NewRef(Py_None);
+        value = run_target(self, call, function, loaded);
+        Py_DECREF(loaded);
+        if (!value) {
+                leave_to_rest(self, call, "raised", NULL);
+        } else if (is_plain(value)) {
+                finish(self, call, value, reply);
+                Py_DECREF(value);
+        } else {
+                leave_to_rest(self, call, "value", value);
+        }
+}
+
+/* ---- serving ---- */
+
+static bool leave(agx_channel *self, bool last)
+{
+        if (self->idle <= 1 && !last)
+                return false;
+        --self->idle;
+        return true;
+}
+
+const char agx_channel_enter_doc[] = "enter()\n--\n\nCount one more thread as waiting for a call.";
+
+PyObject *agx_channel_enter(agx_channel *self, PyObject *unused)
+{
+        (void)unused;
+        ++self->idle;
+        Py_RETURN_NONE;
+}
+
+const char agx_channel_leave_doc[] =
+        "leave(*, last: bool = False) -> bool\n--\n\n"
+        "Count one less; False, and nothing done, if it would be the last and `last` does not say that it may.";
+
+PyObject *agx_channel_leave(agx_channel *self, PyObject *args, PyObject *kwargs)
+{
+        static char *names[] = {"last", NULL};
+        int last = 0;
+
+        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p:leave", names, &last))
+                return NULL;
+        return PyBool_FromLong(leave(self, last));
+}
+
+/* Runs a call if it is one for the short way and somebody else can read meanwhile. */
+static bool take_short_way(agx_channel *self, PyObject *frame, agx_buf *reply)
+{
+        agx_ext_call *call = (agx_ext_call *)frame;
+        PyObject *function;
+
+        if (Py_TYPE(frame) != self->call_type || call->cancelled || call->context != Py_None)
+                return false;
+        function = known_function(self, call->target);
+        if (!function || !leave(self, false)) {
+                PyErr_Clear();
+                Py_XDECREF(function);
+                return false;
+        }
+        run_call(self, call, function, reply);
+        Py_DECREF(function);
+        return true;
+}
+
+static PyObject *serve(agx_channel *self, agx_buf *reply)
+{
+        for (;;) {
+                PyObject *frame = agx_channel_receive(self, reply);
+
+                if (!frame || !take_short_way(self, frame, reply))
+                        return frame;
+                Py_DECREF(frame); /* it must not outlive its answer while this thread waits */
+                if (self->parked || self->idle >= self->idle_max) {
+                        agx_channel_reply(self, reply);
+                        return Py_BuildValue("(ss)", "return", "");
+                }
+                ++self->idle;
+        }
+}
+
+const char agx_channel_serve_doc[] =
+        "serve() -> Call | tuple[str, str | None] | None\n--\n\n"
+        "As receive(), but calls for which `targets` has what they stand for are run here and answered. What they come "
+        "to\n"
+        "beside a plain value goes to rest(call, stage, what):\n\n"
+        "- undecodable: the exception of decoding the arguments; decoded: arguments that are not (tuple, dict)\n"
+        "- raised: the target's exception; value: one that is not of a plain builtin type\n"
+        "- unpicklable: (value, exception)\n"
+        "- and, with the call taken off the table, cancelled; unsent: the exception; forked: this is a forked child\n\n"
+        "The kind of frame ('return', '') says that a call has been run and this thread is not counted as waiting.";
+
+PyObject *agx_channel_serve(agx_channel *self, PyObject *unused)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf reply = AGX_BUF_NULL(CHANNEL_GATHER);
+        PyObject *frame;
+
+        (void)unused;
+        frame = serve(self, &reply);
+        return frame;
+}
+
+/* ---- life ---- */
+
+static PyObject *take_from(const char *module, const char *name)
+{
+        PyObject *m = PyImport_ImportModule(module);
+        PyObject *found = m ? PyObject_GetAttrString(m, name) : NULL;
+
+        Py_XDECREF(m);
+        return found;
+}
+
+int agx_channel_init_short(agx_channel *self)
+{
+#define X(name)                                                                                                        \
+        self->s_##name = PyUnicode_InternFromString(#name);                                                            \
+        if (!self->s_##name)                                                                                           \
+                return -1;
+        CHANNEL_NAMES(X)
+#undef X
+        self->loads = take_from("_pickle", "loads");
+        self->dumps = take_from("_pickle", "dumps");
+        self->copy_context = take_from("_contextvars", "copy_context");
+        self->protocol = PyLong_FromLong(5);
+        return self->loads && self->dumps && self->copy_context && self->protocol ? 0 : -1;
+}
+
+int agx_channel_traverse_short(agx_channel *self, visitproc visit, void *arg)
+{
+        Py_VISIT(self->targets);
+        Py_VISIT(self->rest);
+        return 0;
+}
+
+void agx_channel_clear_short(agx_channel *self)
+{
+        Py_CLEAR(self->targets);
+        Py_CLEAR(self->rest);
+        Py_CLEAR(self->loads);
+        Py_CLEAR(self->dumps);
+        Py_CLEAR(self->copy_context);
+        Py_CLEAR(self->protocol);
+#define X(name) Py_CLEAR(self->s_##name);
+        CHANNEL_NAMES(X)
+#undef X
+}
