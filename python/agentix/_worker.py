@@ -163,7 +163,7 @@ class Worker:
             with self._lock:
                 self.channel.parked = len(self._waiting) > 1
                 if not self._waiting:
-                    if self.channel.idle >= IDLE_MAX:
+                    if self.channel.is_full():
                         self._threads -= 1
                         return False
                     self.channel.enter()

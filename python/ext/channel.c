@@ -231,14 +231,6 @@ static PyObject *failure(int got)
         }
 }
 
-PyDoc_STRVAR(
-        receive_doc,
-        "receive() -> Call | tuple[str, str | None] | None\n--\n\n"
-        "The next frame from the server: a call, which is in the table of calls by then; or (kind, name), where\n"
-        "kind is cancel (name: the call's id), shutdown or unknown (name: the type it has); or None at the end.\n\n"
-        "Blocks without the interpreter lock. Raises EOFError inside a frame, ValueError for a malformed or\n"
-        "oversized one, OSError otherwise; nothing can be received after that.");
-
 /* Becomes the leader and reads. Whoever led before may be busy with a call for long: his answers go first. */
 static int next_frame(channel *self, agx_frame *frame)
 {
@@ -253,15 +245,17 @@ static int next_frame(channel *self, agx_frame *frame)
         return got == GOT_PAYLOAD && agx_frame_parse(payload, frame) ? GOT_MALFORMED : got;
 }
 
-PyObject *agx_channel_receive(channel *self, agx_buf *reply)
+PyObject *agx_channel_receive(channel *self, agx_buf *reply, bool back)
 {
         agx_frame frame;
         PyObject *object;
         int got, r = 0;
 
         Py_BEGIN_ALLOW_THREADS;
-        if (reply && reply->len)
+        if (reply->len)
                 r = reply_with(self, reply);
+        if (back)
+                atomic_fetch_add(&self->idle, 1);
         errno = -r;
         got = r ? GOT_ERRNO : next_frame(self, &frame);
         Py_END_ALLOW_THREADS;
@@ -280,12 +274,6 @@ void agx_channel_reply(channel *self, agx_buf *reply)
         send_now(self, agx_buf_view(reply), AGX_VIEW_NULL);
         Py_END_ALLOW_THREADS;
         agx_buf_clear(reply);
-}
-
-static PyObject *channel_receive(channel *self, PyObject *unused)
-{
-        (void)unused;
-        return agx_channel_receive(self, NULL);
 }
 
 /* ---- frames sent ---- */
@@ -429,11 +417,10 @@ static PyObject *channel_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 {
         static char *names[] = {"fd", "calls", "targets", "rest", "idle_max", NULL};
         PyObject *calls, *targets, *rest;
-        Py_ssize_t idle_max;
         channel *self;
-        int fd;
+        int fd, idle_max;
 
-        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO!O!On:Channel", names, &fd, &PyDict_Type, &calls,
+        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO!O!Oi:Channel", names, &fd, &PyDict_Type, &calls,
                                          &PyDict_Type, &targets, &rest, &idle_max))
                 return NULL;
         self = (channel *)PyType_GenericAlloc(type, 0);
@@ -483,10 +470,10 @@ static void channel_dealloc(channel *self)
 }
 
 static PyMethodDef channel_methods[] = {
-        {"receive", (PyCFunction)(void (*)(void))channel_receive, METH_NOARGS, receive_doc},
         {"serve", (PyCFunction)(void (*)(void))agx_channel_serve, METH_NOARGS, agx_channel_serve_doc},
         {"enter", (PyCFunction)(void (*)(void))agx_channel_enter, METH_NOARGS, agx_channel_enter_doc},
         {"leave", (PyCFunction)(void (*)(void))agx_channel_leave, METH_VARARGS | METH_KEYWORDS, agx_channel_leave_doc},
+        {"is_full", (PyCFunction)(void (*)(void))agx_channel_is_full, METH_NOARGS, agx_channel_is_full_doc},
         {"send_ready", (PyCFunction)(void (*)(void))channel_send_ready, METH_NOARGS, send_ready_doc},
         {"send_result", (PyCFunction)(void (*)(void))channel_send_result, METH_VARARGS, send_result_doc},
         {"send_error", (PyCFunction)(void (*)(void))channel_send_error, METH_VARARGS, send_error_doc},
@@ -502,7 +489,6 @@ PyDoc_STRVAR(channel_doc,
              "`calls` gets every call that is received, by its id. `targets` and `rest` are for serve().");
 
 static PyMemberDef channel_members[] = {
-        {"idle", T_PYSSIZET, offsetof(channel, idle), READONLY, "int: threads that wait for a call"},
         {"parked", T_BOOL, offsetof(channel, parked), 0, "bool: calls wait for a thread"},
         {NULL, 0, 0, 0, NULL},
 };

@@ -10,6 +10,7 @@
 #include "turns.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum {
         CHANNEL_READ = 64 * 1024,
@@ -36,11 +37,11 @@ typedef struct agx_channel {
         PyObject *last_target; /* str: the name that the last call had */
 
         /* ---- the short way; with the interpreter held ---- */
-        PyObject *targets;   /* name -> (module, namespace, attribute, function, is async) */
-        PyObject *rest;      /* rest(call, stage, what): Python's part of a call that does not go all the way here */
-        Py_ssize_t idle;     /* threads that wait for a call; Python and we count them together */
-        Py_ssize_t idle_max; /* a thread that would be one more goes back to Python */
-        bool parked;         /* calls wait for a thread: whoever is done goes back to Python */
+        PyObject *targets; /* name -> (module, namespace, attribute, function, is async) */
+        PyObject *rest;    /* rest(call, stage, what): Python's part of a call that does not go all the way here */
+        atomic_int idle;   /* threads that wait for a call: who sends an answer is not one of them */
+        int idle_max;      /* a thread that would be one more goes back to Python */
+        bool parked;       /* calls wait for a thread: whoever is done goes back to Python */
         PyObject *loads, *dumps, *copy_context, *protocol;
 #define X(name) PyObject *s_##name;
         CHANNEL_NAMES(X)
@@ -49,9 +50,10 @@ typedef struct agx_channel {
 
 /* channel.c */
 
-/* The next frame as receive() gives it. `reply`: an answer that has to go out first, or NULL; it is emptied, and sent at
- * the latest before anything is waited for. New reference, or NULL with an exception set. */
-PyObject *agx_channel_receive(agx_channel *self, agx_buf *reply);
+/* The next frame as receive() gives it. `reply`: an answer that has to go out first; it is emptied, and sent at the latest
+ * before anything is waited for. `back`: after that this thread counts as idle again. New reference, or NULL with an
+ * exception set. */
+PyObject *agx_channel_receive(agx_channel *self, agx_buf *reply, bool back);
 /* Sends it now. Where that fails, so will the next read. */
 void agx_channel_reply(agx_channel *self, agx_buf *reply);
 /* Sends a frame and what waited before it. NULL with an exception set. */
@@ -64,7 +66,8 @@ int agx_channel_traverse_short(agx_channel *self, visitproc visit, void *arg);
 void agx_channel_clear_short(agx_channel *self);
 PyObject *agx_channel_serve(agx_channel *self, PyObject *unused);
 PyObject *agx_channel_enter(agx_channel *self, PyObject *unused);
+PyObject *agx_channel_is_full(agx_channel *self, PyObject *unused);
 PyObject *agx_channel_leave(agx_channel *self, PyObject *args, PyObject *kwargs);
-extern const char agx_channel_serve_doc[], agx_channel_enter_doc[], agx_channel_leave_doc[];
+extern const char agx_channel_serve_doc[], agx_channel_enter_doc[], agx_channel_leave_doc[], agx_channel_is_full_doc[];
 
 #endif

@@ -190,10 +190,12 @@ static void run_call(agx_channel *self, agx_ext_call *call, PyObject *function, 
 
 static bool leave(agx_channel *self, bool last)
 {
-        if (self->idle <= 1 && !last)
-                return false;
-        --self->idle;
-        return true;
+        int idle = atomic_load(&self->idle);
+
+        while (idle > 1 || last)
+                if (atomic_compare_exchange_weak(&self->idle, &idle, idle - 1))
+                        return true;
+        return false;
 }
 
 const char agx_channel_enter_doc[] = "enter()\n--\n\nCount one more thread as waiting for a call.";
@@ -201,8 +203,21 @@ const char agx_channel_enter_doc[] = "enter()\n--\n\nCount one more thread as wa
 PyObject *agx_channel_enter(agx_channel *self, PyObject *unused)
 {
         (void)unused;
-        ++self->idle;
+        atomic_fetch_add(&self->idle, 1);
         Py_RETURN_NONE;
+}
+
+static bool is_full(agx_channel *self)
+{
+        return atomic_load(&self->idle) >= self->idle_max;
+}
+
+const char agx_channel_is_full_doc[] = "is_full() -> bool\n--\n\nWhether as many threads wait as may wait.";
+
+PyObject *agx_channel_is_full(agx_channel *self, PyObject *unused)
+{
+        (void)unused;
+        return PyBool_FromLong(is_full(self));
 }
 
 const char agx_channel_leave_doc[] =
@@ -240,25 +255,34 @@ static bool take_short_way(agx_channel *self, PyObject *frame, agx_buf *reply)
 
 static PyObject *serve(agx_channel *self, agx_buf *reply)
 {
+        bool back = false;
+
         for (;;) {
-                PyObject *frame = agx_channel_receive(self, reply);
+                PyObject *frame = agx_channel_receive(self, reply, back);
 
                 if (!frame || !take_short_way(self, frame, reply))
                         return frame;
                 Py_DECREF(frame); /* it must not outlive its answer while this thread waits */
-                if (self->parked || self->idle >= self->idle_max) {
+                if (self->parked || is_full(self)) {
                         agx_channel_reply(self, reply);
                         return Py_BuildValue("(ss)", "return", "");
                 }
-                ++self->idle;
+                back = true;
         }
 }
 
 const char agx_channel_serve_doc[] =
         "serve() -> Call | tuple[str, str | None] | None\n--\n\n"
-        "As receive(), but calls for which `targets` has what they stand for are run here and answered. What they come "
-        "to\n"
-        "beside a plain value goes to rest(call, stage, what):\n\n"
+        "The next frame from the server that is Python's to deal with: a call, which is in the table of calls by then; "
+        "or\n"
+        "(kind, name), where kind is cancel (name: the call's id), shutdown or unknown (name: the type it has); or "
+        "None at\n"
+        "the end. Raises EOFError inside a frame, ValueError for a malformed or oversized one, OSError otherwise; "
+        "nothing\n"
+        "can be received after that.\n\n"
+        "Calls for which `targets` has what they stand for are run here and answered. What they come to beside a "
+        "plain\n"
+        "value goes to rest(call, stage, what):\n\n"
         "- undecodable: the exception of decoding the arguments; decoded: arguments that are not (tuple, dict)\n"
         "- raised: the target's exception; value: one that is not of a plain builtin type\n"
         "- unpicklable: (value, exception)\n"
