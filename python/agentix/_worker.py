@@ -25,7 +25,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
     from collections import OrderedDict
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
+    from contextvars import Context
     from functools import partial
     from signal import SIGINT, signal
     from types import TracebackType
@@ -43,6 +44,8 @@ EXIT_SECONDS = 1.0
 """What functions registered with `atexit` may take; the server waits two."""
 TARGETS_MAX = 1024
 """Targets whose function is remembered."""
+POLL_MAX = 64
+"""Frames that the loop reads before other events get their turn."""
 PICKLE_PROTOCOL = 5
 
 _CO_COROUTINE = 0x80  # flags of code objects, as inspect names them; importing it would cost milliseconds
@@ -71,6 +74,7 @@ class Worker:
         self._loop_wanted = allocate_lock()  # let go when there is one; no Event, which an interrupt can spoil
         self._loop_wanted.acquire()
         self._loop_lock = allocate_lock()
+        self._watches = False  # the loop's own: it leads, or has not noticed yet that it does not any more
         self._exiting = allocate_lock()
         self._interruptible = False
         self._forked = False
@@ -118,12 +122,19 @@ class Worker:
             elif frame[0] == "return":
                 if not self._return_to_reading():
                     return
-            elif frame[0] == "cancel":
-                self.cancel(frame[1])
-            elif frame[0] == "shutdown":
-                self._exit()
+            elif frame[0] == "lead":
+                assert self._loop is not None
+                self._loop.call_soon_threadsafe(self._lead, frame[1])
             else:
-                _warn("a frame of unknown type %r was passed over", frame[1])
+                self._obey(*frame)
+
+    def _obey(self, kind: str, name: str | None) -> None:
+        if kind == "cancel":
+            self.cancel(name)
+        elif kind == "shutdown":
+            self._exit()
+        else:
+            _warn("a frame of unknown type %r was passed over", name)
 
     def _serve(self) -> Any:
         try:
@@ -331,6 +342,55 @@ class Worker:
 
     # ---- the loop ----
 
+    def _lead(self, call: Call) -> None:
+        """Read frames in the loop's thread, which runs most of them: then an async call costs no hand-over."""
+        if self.channel.accept() and not self._watches:
+            assert self._loop is not None
+            try:
+                self._loop.add_reader(self.channel.fd, self._poll)
+                self._watches = True
+            except BaseException as error:  # noqa: BLE001 - user code may have spoilt the loop; then threads read on
+                _warn("the loop cannot watch the link: %s", _type_name(error))
+                self.channel.has_loop = False
+        self._begin(call)
+        self._poll()
+
+    def _poll(self) -> None:
+        assert self._loop is not None
+        for _ in range(POLL_MAX):
+            try:
+                frame = self.channel.poll() if self._watches else False
+            except Exception as error:  # noqa: BLE001 - whatever it is, there is nothing left to serve
+                _warn("the link to the server failed: %s", error)
+                frame = None
+            if isinstance(frame, Call):
+                self._begin(frame)
+            elif frame is None:
+                self._exit()
+            elif frame is False:
+                if self._watches:
+                    self._watches = False
+                    self._loop.remove_reader(self.channel.fd)
+                return
+            elif frame is True:
+                return
+            else:
+                self._obey(*frame)
+        self._loop.call_soon(self._poll)
+
+    def _begin(self, call: Call) -> None:
+        """Start an async call in the loop's thread."""
+        try:
+            function, _ = self._look_up(call.target)
+        except BaseException as error:  # noqa: BLE001 - importing is user code
+            return self._fail(call, error)
+        try:
+            args, kwargs = _load_arguments(call.arguments or b"")
+            call.arguments = None
+        except BaseException as error:  # noqa: BLE001 - so is unpickling
+            return self._refuse_arguments(call, error)
+        return self._start_task(call, lambda: function(*args, **kwargs))
+
     def _hand_to_loop(self, call: Call, make: Callable[[], Awaitable[Any]]) -> None:
         try:
             loop = self._loop or self._make_loop()
@@ -345,6 +405,7 @@ class Worker:
         with self._loop_lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
+                self.channel.has_loop = True
                 self._loop_wanted.release()
             return self._loop
 
@@ -356,8 +417,9 @@ class Worker:
                 _close_quietly(awaitable)
                 self._answer_cancelled(call)
             else:
-                call.task = self._loop.create_task(self._await(call, awaitable))
-                call.task.add_done_callback(partial(self._end_task, call, awaitable))
+                call.task = task = _start(self._loop, self._await(call, awaitable))
+                if not task.done():
+                    task.add_done_callback(partial(self._end_task, call, awaitable))
         except BaseException as error:  # noqa: BLE001 - wrong arguments, or a task factory of user code
             self._fail(call, error)
 
@@ -367,7 +429,8 @@ class Worker:
         except BaseException as error:  # noqa: BLE001 - SystemExit included: it must not end the loop
             self._fail(call, error)
         else:
-            self._succeed(call, value)
+            if not self.channel.finish(call, value):
+                self._succeed(call, value)
 
     def _end_task(self, call: Call, awaitable: Awaitable[Any], _task: asyncio.Task[None]) -> None:
         """A task that is cancelled before its first step never takes it, so `_await` has not answered."""
@@ -404,6 +467,32 @@ class Worker:
     def _disown(self) -> None:
         self._forked = True
         self.channel.disown()
+
+
+def _start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Make a task and take its first step here and now: most have no second one."""
+    from asyncio import Task
+
+    if loop.get_task_factory() is not None:
+        return loop.create_task(coroutine)
+    if sys.version_info >= (3, 12):
+        return Task(coroutine, loop=loop, eager_start=True)
+    first: list[tuple[Callable[[], object], Context]] = []
+
+    def call_soon(callback: Callable[[], object], *, context: Context) -> None:
+        first.append((callback, context))
+
+    try:
+        loop.call_soon = call_soon  # pyright: ignore[reportAttributeAccessIssue] - a task asks for its first step so
+    except AttributeError:  # a loop of user code's choice
+        return loop.create_task(coroutine)
+    try:
+        task = Task(coroutine, loop=loop)
+    finally:
+        del loop.call_soon
+    for callback, context in first:
+        context.run(callback)
+    return task
 
 
 def _leave_fork(error: BaseException | None) -> None:

@@ -71,20 +71,28 @@ static int send_now(channel *self, agx_view head, agx_view value)
 
 /* For the leader: sends what waits in `out`. Reading must not wait until the server takes answers, or both wait for ever:
  * so who would have to wait gives up the lead meanwhile. */
-static int flush(channel *self)
+static int flush_some(channel *self, bool *rest)
 {
         ssize_t n = 0;
-        size_t rest;
         int r;
 
+        *rest = false;
         if (pthread_mutex_trylock(&self->sending))
                 return 0; /* whoever is sending sends this as well */
         if (self->out.len)
                 n = send(self->fd, self->out.data + self->out.head, self->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
         r = n < 0 && errno != EAGAIN && errno != EINTR ? -errno : 0;
         agx_buf_consume(&self->out, n > 0 ? (size_t)n : 0);
-        rest = self->out.len;
+        *rest = self->out.len;
         pthread_mutex_unlock(&self->sending);
+        return r;
+}
+
+static int flush(channel *self)
+{
+        bool rest;
+        int r = flush_some(self, &rest);
+
         if (r || !rest)
                 return r;
         agx_turns_leave(&self->turns);
@@ -114,15 +122,27 @@ static int reply_with(channel *self, agx_buf *reply)
 /* ---- receiving ---- */
 
 /* What next_payload() and next_frame() came to; failure() has the words. */
-enum { GOT_PAYLOAD, GOT_END, GOT_TRUNCATED, GOT_TOO_LARGE, GOT_MALFORMED, GOT_ERRNO };
+enum {
+        GOT_PAYLOAD,
+        GOT_END,
+        GOT_TRUNCATED,
+        GOT_TOO_LARGE,
+        GOT_MALFORMED,
+        GOT_NOTHING,
+        GOT_BLOCKED,
+        GOT_HANDED,
+        GOT_ERRNO
+};
 
-static int read_more(channel *self)
+static int read_more(channel *self, int flags)
 {
         ssize_t n;
 
         do
-                n = read(self->fd, self->bytes, CHANNEL_READ);
+                n = recv(self->fd, self->bytes, CHANNEL_READ, flags);
         while (n < 0 && errno == EINTR);
+        if (n < 0 && errno == EAGAIN)
+                return GOT_NOTHING;
         if (n < 0 && errno != ECONNRESET)
                 return GOT_ERRNO;
         if (n <= 0)
@@ -146,7 +166,7 @@ static int next_payload(channel *self, agx_view *payload)
                         r = flush(self);
                         flushed = true;
                 } else if (r == AGX_FRAME_E_MORE) {
-                        r = read_more(self);
+                        r = read_more(self, 0);
                         if (r != GOT_PAYLOAD)
                                 return r;
                         flushed = false;
@@ -202,11 +222,22 @@ static PyObject *frame_object(channel *self, const agx_frame *frame)
         }
 }
 
+/* Whether the loop should lead from here on: it got the call before this one as well. */
+static bool goes_to_loop(channel *self, const agx_frame *frame, PyObject *object)
+{
+        if (!self->has_loop || frame->kind != AGX_FRAME_CALL)
+                return false;
+        self->for_loop = agx_channel_is_async(self, object) ? self->for_loop + 1 : 0;
+        return self->for_loop > 1;
+}
+
 /* What lies in the channel is used up before the lead is passed on. */
 static PyObject *take_frame(channel *self, const agx_frame *frame)
 {
         PyObject *object = frame_object(self, frame);
 
+        if (object && goes_to_loop(self, frame, object) && agx_turns_give(&self->turns))
+                return Py_BuildValue("(sN)", "lead", object);
         if (object && frame->kind == AGX_FRAME_CALL)
                 agx_turns_begin(&self->turns, frame->callable);
         else
@@ -241,8 +272,23 @@ static int next_frame(channel *self, agx_frame *frame)
                 errno = -got;
                 return GOT_ERRNO;
         }
+        if (self->handed)
+                return GOT_HANDED;
         got = next_payload(self, &payload);
         return got == GOT_PAYLOAD && agx_frame_parse(payload, frame) ? GOT_MALFORMED : got;
+}
+
+/* The call that a loop has read: as if it had been read here. */
+static PyObject *take_handed(channel *self)
+{
+        PyObject *object = self->handed;
+        Py_ssize_t size;
+        const char *name = PyUnicode_AsUTF8AndSize(((agx_ext_call *)object)->target, &size);
+
+        self->handed = NULL;
+        agx_turns_begin(&self->turns, name ? agx_view_of(name, (size_t)size) : AGX_VIEW(""));
+        PyErr_Clear();
+        return object;
 }
 
 PyObject *agx_channel_receive(channel *self, agx_buf *reply, bool back)
@@ -261,6 +307,8 @@ PyObject *agx_channel_receive(channel *self, agx_buf *reply, bool back)
         Py_END_ALLOW_THREADS;
         if (got == GOT_PAYLOAD)
                 return take_frame(self, &frame);
+        if (got == GOT_HANDED)
+                return take_handed(self);
         object = got == GOT_END ? Py_NewRef(Py_None) : failure(got);
         agx_turns_leave(&self->turns);
         return object;
@@ -271,9 +319,102 @@ void agx_channel_reply(channel *self, agx_buf *reply)
         if (!reply->len)
                 return;
         Py_BEGIN_ALLOW_THREADS;
-        send_now(self, agx_buf_view(reply), AGX_VIEW_NULL);
+        reply_with(self, reply);
         Py_END_ALLOW_THREADS;
-        agx_buf_clear(reply);
+}
+
+/* ---- a loop that leads ---- */
+
+/* As next_payload(), but waits for nothing. */
+static int payload_at_hand(channel *self, agx_view *payload)
+{
+        bool rest = false;
+        int r = agx_deframer_next(&self->deframer, &self->in, payload), got = GOT_PAYLOAD;
+
+        while (r == AGX_FRAME_E_MORE && got == GOT_PAYLOAD) {
+                r = flush_some(self, &rest);
+                if (!r && !rest)
+                        got = read_more(self, MSG_DONTWAIT);
+                if (!r && !rest && got == GOT_PAYLOAD)
+                        r = agx_deframer_next(&self->deframer, &self->in, payload);
+                if (rest)
+                        return GOT_BLOCKED;
+        }
+        if (r < 0)
+                errno = -r;
+        return r < 0 ? GOT_ERRNO : r == AGX_FRAME_E_TOO_LARGE ? GOT_TOO_LARGE : got;
+}
+
+/* A call for a thread becomes the next leader's. */
+static PyObject *hand_over(channel *self, PyObject *call)
+{
+        self->for_loop = 0;
+        self->handed = call;
+        agx_turns_leave(&self->turns);
+        Py_RETURN_FALSE;
+}
+
+static PyObject *polled(channel *self, agx_view payload)
+{
+        agx_frame frame;
+        PyObject *object;
+
+        if (agx_frame_parse(payload, &frame)) {
+                agx_turns_leave(&self->turns);
+                return failure(GOT_MALFORMED);
+        }
+        object = frame_object(self, &frame);
+        if (!object)
+                agx_turns_leave(&self->turns);
+        else if (frame.kind != AGX_FRAME_CALL)
+                return object;
+        else if (!agx_channel_is_async(self, object))
+                return hand_over(self, object);
+        agx_turns_keep(&self->turns);
+        return object;
+}
+
+PyDoc_STRVAR(accept_doc, "accept() -> bool\n--\n\n"
+                         "In the loop's thread, soon after serve() gave ('lead', call) there: whether the loop leads "
+                         "now. Then it calls\n"
+                         "poll(), and again whenever the descriptor is readable.");
+
+static PyObject *channel_accept(channel *self, PyObject *unused)
+{
+        (void)unused;
+        return PyBool_FromLong(agx_turns_accept(&self->turns));
+}
+
+PyDoc_STRVAR(poll_doc,
+             "poll() -> Call | tuple[str, str | None] | bool | None\n--\n\n"
+             "The next frame, as serve() gives it, but calls of async targets only; True: there is none, the\n"
+             "descriptor has to be watched; False: the loop does not lead any more; None at the end.");
+
+static PyObject *channel_poll(channel *self, PyObject *unused)
+{
+        agx_view payload;
+        int got;
+
+        (void)unused;
+        if (!agx_turns_resume(&self->turns))
+                Py_RETURN_FALSE;
+        got = payload_at_hand(self, &payload);
+        switch (got) {
+        case GOT_PAYLOAD:
+                return polled(self, payload);
+        case GOT_NOTHING:
+                agx_turns_wait(&self->turns);
+                Py_RETURN_TRUE;
+        case GOT_BLOCKED: /* the server does not take answers: a thread may wait for that */
+                agx_turns_leave(&self->turns);
+                Py_RETURN_FALSE;
+        case GOT_END:
+                agx_turns_leave(&self->turns);
+                Py_RETURN_NONE;
+        default:
+                agx_turns_leave(&self->turns);
+                return failure(got);
+        }
 }
 
 /* ---- frames sent ---- */
@@ -393,7 +534,7 @@ static int channel_init(channel *self, PyTypeObject *type, int fd)
         PyObject *module = PyType_GetModule(type);
 
         self->fd = -1;
-        agx_turns_init(&self->turns);
+        agx_turns_init(&self->turns, fd);
         self->out = AGX_BUF_NULL(CHANNEL_GATHER);
         pthread_mutex_init(&self->sending, NULL);
         agx_deframer_init(&self->deframer, AGX_MAX_MESSAGE);
@@ -448,6 +589,7 @@ static int channel_clear(channel *self)
         Py_CLEAR(self->calls);
         Py_CLEAR(self->call_type);
         Py_CLEAR(self->last_target);
+        Py_CLEAR(self->handed);
         agx_channel_clear_short(self);
         return 0;
 }
@@ -473,6 +615,9 @@ static PyMethodDef channel_methods[] = {
         {"serve", (PyCFunction)(void (*)(void))agx_channel_serve, METH_NOARGS, agx_channel_serve_doc},
         {"enter", (PyCFunction)(void (*)(void))agx_channel_enter, METH_NOARGS, agx_channel_enter_doc},
         {"leave", (PyCFunction)(void (*)(void))agx_channel_leave, METH_VARARGS | METH_KEYWORDS, agx_channel_leave_doc},
+        {"accept", (PyCFunction)(void (*)(void))channel_accept, METH_NOARGS, accept_doc},
+        {"poll", (PyCFunction)(void (*)(void))channel_poll, METH_NOARGS, poll_doc},
+        {"finish", (PyCFunction)(void (*)(void))agx_channel_finish, METH_VARARGS, agx_channel_finish_doc},
         {"is_full", (PyCFunction)(void (*)(void))agx_channel_is_full, METH_NOARGS, agx_channel_is_full_doc},
         {"send_ready", (PyCFunction)(void (*)(void))channel_send_ready, METH_NOARGS, send_ready_doc},
         {"send_result", (PyCFunction)(void (*)(void))channel_send_result, METH_VARARGS, send_result_doc},
@@ -489,6 +634,8 @@ PyDoc_STRVAR(channel_doc,
              "`calls` gets every call that is received, by its id. `targets` and `rest` are for serve().");
 
 static PyMemberDef channel_members[] = {
+        {"fd", T_INT, offsetof(channel, fd), READONLY, "int"},
+        {"has_loop", T_BOOL, offsetof(channel, has_loop), 0, "bool: serve() may give ('lead', call)"},
         {"parked", T_BOOL, offsetof(channel, parked), 0, "bool: calls wait for a thread"},
         {NULL, 0, 0, 0, NULL},
 };

@@ -35,6 +35,9 @@ typedef struct agx_channel {
         agx_view in; /* read, not yet cut into frames; lies in `bytes` */
         char *bytes;
         PyObject *last_target; /* str: the name that the last call had */
+        PyObject *handed;  /* a call that the loop has read and a thread has to run: the next leader's frame, or NULL */
+        bool has_loop;     /* there is a loop that takes the lead */
+        unsigned for_loop; /* calls for it that were read in a row */
 
         /* ---- the short way; with the interpreter held ---- */
         PyObject *targets; /* name -> (module, namespace, attribute, function, is async) */
@@ -54,13 +57,16 @@ typedef struct agx_channel {
  * before anything is waited for. `back`: after that this thread counts as idle again. New reference, or NULL with an
  * exception set. */
 PyObject *agx_channel_receive(agx_channel *self, agx_buf *reply, bool back);
-/* Sends it now. Where that fails, so will the next read. */
+/* Sends it now, or with the next ones if the caller goes on reading. Where that fails, so will the next read. */
 void agx_channel_reply(agx_channel *self, agx_buf *reply);
 /* Sends a frame and what waited before it. NULL with an exception set. */
 PyObject *agx_channel_send(agx_channel *self, const agx_frame *frame);
 
 /* serve.c */
 
+/* Whether a call's target is known and still what it was, and async. */
+bool agx_channel_is_async(agx_channel *self, PyObject *call);
+PyObject *agx_channel_finish(agx_channel *self, PyObject *args);
 int agx_channel_init_short(agx_channel *self);
 int agx_channel_traverse_short(agx_channel *self, visitproc visit, void *arg);
 void agx_channel_clear_short(agx_channel *self);
@@ -68,6 +74,7 @@ PyObject *agx_channel_serve(agx_channel *self, PyObject *unused);
 PyObject *agx_channel_enter(agx_channel *self, PyObject *unused);
 PyObject *agx_channel_is_full(agx_channel *self, PyObject *unused);
 PyObject *agx_channel_leave(agx_channel *self, PyObject *args, PyObject *kwargs);
-extern const char agx_channel_serve_doc[], agx_channel_enter_doc[], agx_channel_leave_doc[], agx_channel_is_full_doc[];
+extern const char agx_channel_finish_doc[], agx_channel_serve_doc[], agx_channel_enter_doc[], agx_channel_leave_doc[],
+        agx_channel_is_full_doc[];
 
 #endif

@@ -60,12 +60,12 @@ static void flush_stream(agx_channel *self, const char *name)
 
 /* ---- the steps ---- */
 
-/* The function of a sync target if its name still stands for what it did last time; new reference, or NULL. */
-static PyObject *known_function(agx_channel *self, PyObject *target)
+/* The function of a target if its name still stands for what it did last time and it is async or not; borrowed, or NULL. */
+static PyObject *known_function(agx_channel *self, PyObject *target, PyObject *is_async)
 {
         PyObject *known = PyDict_GetItemWithError(self->targets, target), *namespace, *module, *function;
 
-        if (!known || !PyTuple_Check(known) || PyTuple_Size(known) != 5 || PyTuple_GetItem(known, 4) != Py_False)
+        if (!known || !PyTuple_Check(known) || PyTuple_Size(known) != 5 || PyTuple_GetItem(known, 4) != is_async)
                 return NULL;
         namespace = PyTuple_GetItem(known, 1);
         function = PyTuple_GetItem(known, 3);
@@ -73,7 +73,15 @@ static PyObject *known_function(agx_channel *self, PyObject *target)
         if (!module || !PyModule_Check(module) || PyModule_GetDict(module) != namespace ||
             PyDict_GetItemWithError(namespace, PyTuple_GetItem(known, 2)) != function)
                 return NULL;
-        return Py_NewRef(function);
+        return function;
+}
+
+bool agx_channel_is_async(agx_channel *self, PyObject *call)
+{
+        bool yes = known_function(self, ((agx_ext_call *)call)->target, Py_True) != NULL;
+
+        PyErr_Clear();
+        return yes;
 }
 
 /* (args, kwargs) as the host pickles them; anything else is for Python to make sense of. */
@@ -160,6 +168,24 @@ static void finish(agx_channel *self, agx_ext_call *call, PyObject *value, agx_b
         leave_to_rest(self, call, "unpicklable", Py_BuildValue("(ON)", value, error));
 }
 
+const char agx_channel_finish_doc[] =
+        "finish(call: Call, value: object) -> bool\n--\n\n"
+        "End a call as serve() would; False, and nothing done, if the value is not plain.";
+
+PyObject *agx_channel_finish(agx_channel *self, PyObject *args)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf reply = AGX_BUF_NULL(CHANNEL_GATHER);
+        PyObject *call, *value;
+
+        if (!PyArg_ParseTuple(args, "O!O:finish", self->call_type, &call, &value))
+                return NULL;
+        if (!is_plain(value))
+                Py_RETURN_FALSE;
+        finish(self, (agx_ext_call *)call, value, &reply);
+        agx_channel_reply(self, &reply);
+        Py_RETURN_TRUE;
+}
+
 static void run_call(agx_channel *self, agx_ext_call *call, PyObject *function, agx_buf *reply)
 {
         PyObject *loaded = PyObject_CallFunctionObjArgs(self->loads, call->arguments, NULL), *value;
@@ -242,12 +268,12 @@ static bool take_short_way(agx_channel *self, PyObject *frame, agx_buf *reply)
 
         if (Py_TYPE(frame) != self->call_type || call->cancelled || call->context != Py_None)
                 return false;
-        function = known_function(self, call->target);
+        function = known_function(self, call->target, Py_False);
         if (!function || !leave(self, false)) {
                 PyErr_Clear();
-                Py_XDECREF(function);
                 return false;
         }
+        Py_INCREF(function);
         run_call(self, call, function, reply);
         Py_DECREF(function);
         return true;
@@ -287,7 +313,9 @@ const char agx_channel_serve_doc[] =
         "- raised: the target's exception; value: one that is not of a plain builtin type\n"
         "- unpicklable: (value, exception)\n"
         "- and, with the call taken off the table, cancelled; unsent: the exception; forked: this is a forked child\n\n"
-        "The kind of frame ('return', '') says that a call has been run and this thread is not counted as waiting.";
+        "The kind of frame ('lead', call) gives the lead to a loop (accept()), which also runs the call; ('return', "
+        "'') says\n"
+        "that a call has been run and this thread is not counted as waiting.";
 
 PyObject *agx_channel_serve(agx_channel *self, PyObject *unused)
 {

@@ -6,6 +6,7 @@
  */
 #include "turns.h"
 
+#include <poll.h>
 #include <time.h>
 
 enum {
@@ -77,7 +78,7 @@ static bool leads(const agx_turns *t)
 
 static void free_lead(agx_turns *t)
 {
-        t->taken = false;
+        t->taken = t->given = t->loop_waits = false;
         t->busy_since = 0;
         ++t->turn;
         pthread_cond_signal(&t->lead_free);
@@ -85,18 +86,29 @@ static void free_lead(agx_turns *t)
 
 /* ---- the watcher ---- */
 
+static bool is_readable(int fd)
+{
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+
+        return poll(&p, 1, 0) > 0;
+}
+
 static void *watch(void *argument)
 {
         const struct timespec tick = {.tv_nsec = PATIENCE_NS};
         agx_turns *t = argument;
         uint64_t seen = 0;
-        unsigned idle = 0;
+        unsigned idle = 0,
+                 lying = 0; /* ticks: without a call; with a loop that waits and a frame that it does not read */
 
         pthread_mutex_lock(&t->lock);
         while (!t->stop) {
                 idle = t->kept == seen && !t->busy_since ? idle + 1 : 0;
                 seen = t->kept;
                 if (t->busy_since && now_ns() - t->busy_since >= PATIENCE_NS)
+                        free_lead(t);
+                lying = idle && t->loop_waits && is_readable(t->fd) ? lying + 1 : 0;
+                if (lying > 1 || (idle > TICKS_BEFORE_SLEEP && t->loop_waits))
                         free_lead(t);
                 if (idle > TICKS_BEFORE_SLEEP) {
                         t->watcher_sleeps = true;
@@ -125,9 +137,9 @@ static bool ensure_watcher(agx_turns *t)
 
 /* ---- lifecycle and verbs ---- */
 
-void agx_turns_init(agx_turns *t)
+void agx_turns_init(agx_turns *t, int fd)
 {
-        *t = (agx_turns){0};
+        *t = (agx_turns){.fd = fd};
         pthread_mutex_init(&t->lock, NULL);
         pthread_cond_init(&t->lead_free, NULL);
         pthread_cond_init(&t->watch, NULL);
@@ -196,4 +208,72 @@ bool agx_turns_leads(agx_turns *t)
         yes = leads(t);
         pthread_mutex_unlock(&t->lock);
         return yes;
+}
+
+/* ---- a loop's thread ---- */
+
+bool agx_turns_give(agx_turns *t)
+{
+        bool given;
+
+        pthread_mutex_lock(&t->lock);
+        given = ensure_watcher(t);
+        if (given) {
+                ++t->turn;
+                t->given = true;
+                t->busy_since = now_ns();
+        }
+        pthread_mutex_unlock(&t->lock);
+        return given;
+}
+
+bool agx_turns_accept(agx_turns *t)
+{
+        bool accepted;
+
+        pthread_mutex_lock(&t->lock);
+        accepted = t->given;
+        if (accepted) {
+                t->given = false;
+                t->busy_since = 0;
+                mine.of = t;
+                mine.turn = t->turn;
+        }
+        pthread_mutex_unlock(&t->lock);
+        return accepted;
+}
+
+bool agx_turns_resume(agx_turns *t)
+{
+        bool yes;
+
+        pthread_mutex_lock(&t->lock);
+        yes = leads(t);
+        if (yes) {
+                t->busy_since = 0;
+                t->loop_waits = false;
+        }
+        pthread_mutex_unlock(&t->lock);
+        return yes;
+}
+
+void agx_turns_keep(agx_turns *t)
+{
+        pthread_mutex_lock(&t->lock);
+        if (leads(t)) {
+                ensure_watcher(t);
+                t->busy_since = now_ns();
+                ++t->kept;
+        }
+        pthread_mutex_unlock(&t->lock);
+}
+
+void agx_turns_wait(agx_turns *t)
+{
+        pthread_mutex_lock(&t->lock);
+        if (leads(t)) {
+                t->busy_since = 0;
+                t->loop_waits = true;
+        }
+        pthread_mutex_unlock(&t->lock);
 }

@@ -5,6 +5,10 @@
  * if that target has been quick before, keeps the lead, so that a stream of short calls costs no wake-up of another
  * thread. A watcher takes the lead from a keeper that has been busy for a millisecond; it ticks only while calls come.
  *
+ * The thread of an event loop leads by other verbs, which never wait: it is given the lead, watches the descriptor in its own
+ * way and says when it goes back to that. The watcher takes the lead from a loop that lets frames lie, and from one that has
+ * had nothing to read for a while: it may be stuck when the next one comes.
+ *
  * None of these verbs needs the interpreter lock; the ones that may wait must be called without it.
  */
 #ifndef AGX_EXT_TURNS_H
@@ -30,14 +34,17 @@ typedef struct agx_turns {
         bool watcher_runs;
         bool watcher_sleeps;
         bool stop;
+        int fd;              /* what is read */
         bool taken;          /* somebody leads */
+        bool given;          /* to a loop, which does not know it yet */
+        bool loop_waits;     /* a loop leads and waits for the descriptor */
         uint64_t turn;       /* which leadership this is; a leader whose number is not this one has lost it */
         uint64_t busy_since; /* ns, monotonic: the leader keeps the lead and runs a call; 0: it reads */
         uint64_t kept;       /* calls run so far by a leader that kept the lead */
         agx_turns_cost costs[AGX_TURNS_SLOTS];
 } agx_turns;
 
-void agx_turns_init(agx_turns *t);
+void agx_turns_init(agx_turns *t, int fd);
 /* Stops the watcher; no other thread may be in a verb. */
 void agx_turns_deinit(agx_turns *t);
 
@@ -49,5 +56,15 @@ void agx_turns_leave(agx_turns *t);
 void agx_turns_begin(agx_turns *t, agx_view target);
 /* Whether the calling thread, after such a call, still leads. */
 bool agx_turns_leads(agx_turns *t);
+
+/* The leader gives the lead to a loop's thread, which has to accept() it soon. False: it keeps it, since nobody can watch. */
+bool agx_turns_give(agx_turns *t);
+/* Both: whether the calling thread leads now, so that it may read. accept() comes after give(), resume() at every turn. */
+bool agx_turns_accept(agx_turns *t);
+bool agx_turns_resume(agx_turns *t);
+/* It has read a call and will run it now, keeping the lead. */
+void agx_turns_keep(agx_turns *t);
+/* It has read everything and waits for the descriptor. */
+void agx_turns_wait(agx_turns *t);
 
 #endif

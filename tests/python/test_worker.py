@@ -3,6 +3,7 @@
 import os
 import pickle
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,46 @@ def test_calls_wait_when_the_system_gives_no_more_threads() -> None:
         ids = [w.start("time::sleep", 0.05) for _ in range(50)]
         for call_id in ids:
             assert w.decode(w.answer(call_id)) is None
+        w.nothing_else()
+
+
+def test_async_targets_run_in_a_task_of_the_main_thread_from_their_first_line() -> None:
+    with worker() as w:
+        for _ in range(10):  # the loop takes over reading in between
+            assert w.value("inside") == ("MainThread", True, True, True)
+        w.nothing_else()
+
+
+def test_sync_and_async_calls_in_turn() -> None:
+    with worker() as w:
+        ids = [w.start("echo" if i % 5 < 2 else "aecho", i) for i in range(2000)]
+        for i, call_id in enumerate(ids):
+            assert w.decode(w.answer(call_id)) == i
+        w.nothing_else()
+
+
+def test_a_blocked_loop_that_reads_does_not_hold_up_sync_calls() -> None:
+    with worker() as w:
+        for _ in range(10):
+            w.value("aecho", 1)  # the loop reads from here on
+        blocker = w.start("block_loop")
+        w.value_later("has_begun", "block_loop", expected=True)
+        assert w.value("echo", 2) == 2
+        w.value("unblock", 0)
+        w.answer(blocker)
+        for _ in range(10):
+            assert w.value("aecho", 3) == 3
+        w.nothing_else()
+
+
+def test_a_loop_that_reads_and_then_is_blocked_by_something_else_does_not_hold_up_sync_calls() -> None:
+    with worker() as w:
+        for _ in range(10):
+            w.value("aecho", 1)
+        w.value("block_loop_later")
+        time.sleep(0.05)  # now it is blocked, and no call is under way
+        assert w.value("echo", 2) == 2
+        assert w.value("echo", 3) == 3
         w.nothing_else()
 
 

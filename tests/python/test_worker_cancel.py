@@ -75,7 +75,7 @@ def test_a_cancel_right_behind_its_call_is_never_lost(target: str) -> None:
 @pytest.mark.parametrize("target", ["aecho", "later"])
 def test_a_task_that_is_cancelled_before_it_has_begun_is_answered(target: str) -> None:
     with worker(env={"PYTHONWARNINGS": "always"}) as w:
-        w.value("aecho", 1)
+        w.value("set_task_factory")  # else the first step comes at once
         blocker = w.start("block_loop")
         w.value_later("has_begun", "block_loop", expected=True)
         killer, victim = w.start("cancel_all_tasks"), w.start(target, 1)

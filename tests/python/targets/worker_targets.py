@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import types
+from typing import Any
 
 from agentix._worker import CallCancelledError
 
@@ -263,6 +264,30 @@ def unblock(expected: int) -> None:
     while waiting_for_loop != [expected]:
         time.sleep(0.005)
     unblocked.set()
+
+
+async def block_loop_later() -> None:
+    asyncio.get_running_loop().call_later(0.01, time.sleep, 1)
+
+
+async def set_task_factory() -> None:
+    def make(loop: asyncio.AbstractEventLoop, coroutine: Any) -> asyncio.Task[Any]:
+        return asyncio.Task(coroutine, loop=loop)
+
+    asyncio.get_running_loop().set_task_factory(make)
+
+
+async def inside() -> tuple[str, bool, bool, bool]:
+    """What an async target can rely on from its first line: the loop's thread, a task, a context of its own."""
+    task = asyncio.current_task()
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        other = group.create_task(aecho(1))
+    return (
+        threading.current_thread().name,
+        asyncio.get_running_loop() is asyncio.get_event_loop(),
+        task is not None and asyncio.current_task() is task,
+        await other == 1,
+    )
 
 
 async def cancel_all_tasks() -> int:
