@@ -8,7 +8,7 @@ resolving names, TLS, pickling.
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass
 from pickle import dumps
 from types import TracebackType
@@ -26,11 +26,14 @@ from ._failures import (
     failure_from,
 )
 from ._result import Failed, Ok, Result
+from ._stream import RemoteStream, decode
 from .provider import _checks
 from .runtime.shared.safepickle import restricted_loads
 
 if TYPE_CHECKING:
     import ssl as _ssl
+
+    from ._core import Pending
 
 __all__ = ["HealthResponse", "RemoteCall", "RuntimeClient"]
 
@@ -39,8 +42,6 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 _PICKLE_PROTOCOL = 5
-# Bytes: larger values are decoded in a thread, so that the event loop goes on.
-_DECODE_HERE_MAX = 1 << 20
 _LOOKUP_SECONDS = 30.0
 _GRACE_MAX_SECONDS = 1e6
 # So many times 5 ms close() waits for cancels to leave.
@@ -67,6 +68,10 @@ class RemoteCall(Coroutine[Any, Any, R_co]):
     def __await__(self) -> Generator[Any, Any, R_co]:
         return self._coroutine.__await__()
 
+    def __aiter__(self) -> AsyncIterator[Any]:
+        """Iterate over the items of a target that is a generator. Raises TypeError at the first step if it is none."""
+        return _items_of(self._coroutine)
+
     def send(self, value: Any, /) -> Any:
         return self._coroutine.send(value)
 
@@ -82,6 +87,17 @@ class RemoteCall(Coroutine[Any, Any, R_co]):
 
     def __repr__(self) -> str:
         return f"<RemoteCall of {self._coroutine!r}>"
+
+
+async def _items_of(call: Awaitable[Any]) -> AsyncIterator[Any]:
+    stream = await call
+    if not isinstance(stream, RemoteStream):
+        raise TypeError(f"the target returned a value of type {type(stream).__name__}, not a stream: await the call")
+    try:
+        async for item in stream:
+            yield item
+    finally:
+        await stream.aclose()
 
 
 class RuntimeClient:
@@ -208,9 +224,11 @@ async def _perform(client: RuntimeClient, name: str, arguments: bytes) -> Any:
     if client._closed:  # pyright: ignore[reportPrivateUsage]
         client._must_be_open()  # pyright: ignore[reportPrivateUsage]
     value = await client._core.call(name, arguments, None, client._call_deadline)  # pyright: ignore[reportPrivateUsage]
-    if len(value) > _DECODE_HERE_MAX:
-        return await asyncio.to_thread(restricted_loads, value)
-    return restricted_loads(value)
+    if type(value) is RemoteStream:
+        return value
+    if not value:  # an end and nothing before it: a stream without items
+        return RemoteStream(None, restricted_loads)
+    return await decode(value, restricted_loads)
 
 
 _perform.__qualname__ = "RuntimeClient.remote"  # what "was never awaited" names
@@ -231,6 +249,10 @@ class _Shell:
         self._transports = 0
 
     # ---- called by the core ----
+
+    def stream(self, pending: "Pending") -> RemoteStream:
+        """Return what takes the items of a call that turned out to be a stream, and goes on as `pending`."""
+        return RemoteStream(pending, restricted_loads)
 
     def fail(self, kind: str, name: str | None, detail: Any) -> Exception:
         """Return the exception for an outcome; `detail` is the error's six fields, a text, or None."""

@@ -4,6 +4,8 @@
  * or stands still: connections are begun anew, calls still in flight fail. */
 #include "client.h"
 
+#include "proto/limits.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
@@ -95,6 +97,15 @@ static int hand_out(client_core *core, agx_client_call *call, bool direct)
         return r;
 }
 
+/* A call that has something to be handed out: items, or its end, which comes after all of them. */
+static agx_client_call *next_call(client_core *core, bool *items)
+{
+        agx_client_call *call = agx_client_next_streaming(core->client);
+
+        *items = call != NULL;
+        return call ? call : agx_client_next_done(core->client);
+}
+
 int client_process(client_core *core, bool direct)
 {
         PyObject *type = NULL, *error = NULL, *traceback = NULL;
@@ -105,8 +116,10 @@ int client_process(client_core *core, bool direct)
                 while (carry_out(core, agx_client_next_wish(core->client)))
                         ;
                 /* A task that is being resumed calls us: the callback that resumed it goes on with the rest. */
-                call = core->resuming ? NULL : agx_client_next_done(core->client);
-                if (call && hand_out(core, call, direct) < 0) {
+                bool items = false;
+
+                call = core->resuming ? NULL : next_call(core, &items);
+                if (call && (items ? client_items_hand_out : hand_out)(core, call, direct) < 0) {
                         Py_XDECREF(type);
                         Py_XDECREF(error);
                         Py_XDECREF(traceback);
@@ -290,8 +303,8 @@ static PyObject *core_call(PyObject *self, PyObject *const *args, Py_ssize_t n)
         p = client_pending_new(core, args[0], args[1], args[2]);
         if (!p)
                 return NULL;
-        r = agx_client_start(core->client, agx_view_of(name, (size_t)size), bytes_view(args[1]), bytes_view(args[2]),
-                             deadline, p, look(core), &call);
+        r = agx_client_start_stream(core->client, agx_view_of(name, (size_t)size), bytes_view(args[1]),
+                                    bytes_view(args[2]), AGX_CLIENT_STREAM_WINDOW, deadline, p, look(core), &call);
         return begun(core, p, r, call);
 }
 

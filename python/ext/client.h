@@ -2,7 +2,9 @@
  *
  *     client.c          the type ClientCore: what Python calls, the loop it is bound to, the timer
  *     client_links.c    connections: descriptors or transports under the brain's wishes
- *     client_pending.c  the type Pending: what a call's coroutine awaits; the type Body: a large value
+ *     client_pending.c  the type Pending: what a call's coroutine awaits
+ *     client_value.c    what came becomes objects; the type Body: a large value
+ *     client_items.c    calls that turn out to be streams
  *
  * Everything runs on the thread of the bound event loop, with the interpreter held. */
 #ifndef AGX_EXT_CLIENT_H
@@ -36,15 +38,17 @@ typedef struct agx_ext_link client_link;
         X(open)                                                                                                        \
         X(remove_reader)                                                                                               \
         X(remove_writer)                                                                                               \
+        X(put)                                                                                                         \
         X(run)                                                                                                         \
+        X(stream)                                                                                                      \
         X(write)
 
 struct agx_ext_client {
         PyObject_HEAD
         agx_client *client;
-        PyObject *shell;           /* Python's part: open(serial), cancel(serial), fail(kind, name, detail) */
-        PyObject *loop;            /* NULL: none yet */
-        PyObject *get_loop;        /* asyncio.get_running_loop */
+        PyObject *shell;    /* Python's part: open(serial), cancel(serial), fail(kind, name, detail), stream(pending) */
+        PyObject *loop;     /* NULL: none yet */
+        PyObject *get_loop; /* asyncio.get_running_loop */
         PyObject *cancelled_error; /* asyncio.CancelledError */
         PyObject *copy_context;    /* contextvars.copy_context */
         PyObject *empty;           /* a contextvars.Context: callbacks must not hold a caller's variables */
@@ -88,6 +92,7 @@ struct agx_ext_pending {
         PyObject *name, *arguments, *context; /* what the brain borrows */
         PyObject *value;                      /* the outcome, or: */
         PyObject *error;                      /* an exception */
+        PyObject *stream;                     /* a weak reference to what takes its items, or NULL */
         bool done, cancelled, blocking;
         PyObject *callback, *callback_context; /* the first */
         PyObject *callbacks;                   /* further ones: a list of (callback, context), or NULL */
@@ -110,9 +115,22 @@ client_link *client_link_of(client_core *core, uint64_t serial);
 void client_link_opened(client_core *core, client_link *link, int fd, PyObject *transport);
 void client_link_writable(client_core *core, client_link *link);
 
+/* client_items.c */
+/* Items came: the stream that takes them gets them; a call that has none yet is answered with one. As client_process(). */
+int client_items_hand_out(client_core *core, agx_client_call *call, bool direct);
+/* consumed(n, bytes) of Pending. */
+PyObject *client_items_consumed(PyObject *pending, PyObject *args);
+
+/* client_value.c */
+PyObject *client_value_take(client_core *core, agx_buf *body, agx_view value);
+
 /* client_pending.c */
 client_pending *client_pending_new(client_core *core, PyObject *name, PyObject *arguments, PyObject *context);
 void client_pending_enter(client_pending *pending, agx_client_call *call);
+/* Its call goes on under another; it ends with `value`, which is taken over. */
+void client_pending_hand_over(client_pending *pending, client_pending *other, PyObject *value);
+/* Ends with the exception that was just raised; the call is abandoned. */
+void client_pending_fail(client_pending *pending);
 /* The call is done: takes the outcome over. */
 void client_pending_deliver(client_pending *pending, agx_client_call *call);
 /* Wakes whoever waits; 0, or -1 with an exception, as client_process(). */

@@ -5,67 +5,6 @@
  * While in flight it is owned by the core, since a task may be held by nothing but what it waits for. */
 #include "client.h"
 
-/* ---- a large value ---- */
-
-typedef struct body {
-        PyObject_HEAD
-        agx_buf buf;
-        agx_view value;
-} body;
-
-static int body_getbuffer(PyObject *self, Py_buffer *view, int flags)
-{
-        body *b = (body *)self;
-
-        return PyBuffer_FillInfo(view, self, (void *)b->value.p, (Py_ssize_t)b->value.n, 1, flags);
-}
-
-static void body_dealloc(PyObject *self)
-{
-        PyTypeObject *type = Py_TYPE(self);
-
-        agx_buf_deinit(&((body *)self)->buf);
-        PyObject_Free(self);
-        Py_DECREF(type);
-}
-
-static PyType_Slot body_slots[] = {
-        {Py_tp_dealloc, (void *)body_dealloc},
-        {Py_bf_getbuffer, (void *)body_getbuffer},
-        {0, NULL},
-};
-
-static PyType_Spec body_spec = {
-        .name = "agentix._core.Body",
-        .basicsize = sizeof(body),
-        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-        .slots = body_slots,
-};
-
-PyObject *client_body_type(PyObject *module)
-{
-        return PyType_FromModuleAndSpec(module, &body_spec, NULL);
-}
-
-/* Small values are copied, large ones keep the buffer they came in. */
-static PyObject *take_value(client_core *core, agx_client_call *call, agx_view value)
-{
-        body *b;
-        PyObject *view;
-
-        if (value.n <= CLIENT_SCRATCH)
-                return PyBytes_FromStringAndSize(value.p, (Py_ssize_t)value.n);
-        b = PyObject_New(body, (PyTypeObject *)core->body_type);
-        if (!b)
-                return NULL;
-        b->buf = AGX_BUF_NULL(0);
-        b->value = value;
-        agx_client_call_take_body(call, &b->buf);
-        view = PyMemoryView_FromObject((PyObject *)b);
-        Py_DECREF((PyObject *)b);
-        return view;
-}
-
 /* ---- outcomes ---- */
 
 static PyObject *text_of(agx_view v)
@@ -108,6 +47,14 @@ static PyObject *caught(void)
         Py_XDECREF(type);
         Py_XDECREF(traceback);
         return error;
+}
+
+static PyObject *take_value(client_core *core, agx_client_call *call, agx_view value)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf body = AGX_BUF_NULL(0);
+
+        agx_client_call_take_body(call, &body);
+        return client_value_take(core, &body, value);
 }
 
 static PyObject *value_of(client_core *core, agx_client_call *call, const agx_client_result *result)
@@ -175,12 +122,10 @@ void client_pending_enter(client_pending *p, agx_client_call *call)
 }
 
 /* Takes it out of flight; the caller still holds it. */
-static void leave(client_pending *p)
+static void take_out(client_pending *p)
 {
         client_core *core = p->core;
 
-        if (!p->call)
-                return;
         if (p->prev)
                 p->prev->next = p->next;
         else
@@ -188,11 +133,40 @@ static void leave(client_pending *p)
         if (p->next)
                 p->next->prev = p->prev;
         p->prev = p->next = NULL;
-        agx_client_call_free(core->client, p->call, client_now());
         p->call = NULL;
         Py_CLEAR(p->arguments);
         Py_CLEAR(p->context);
         Py_DECREF((PyObject *)p);
+}
+
+/* And its call with it. */
+static void leave(client_pending *p)
+{
+        agx_client_call *call = p->call;
+
+        if (!call)
+                return;
+        agx_client_call_free(p->core->client, call, client_now());
+        take_out(p);
+}
+
+void client_pending_fail(client_pending *p)
+{
+        p->error = caught();
+        p->done = true;
+        leave(p);
+}
+
+void client_pending_hand_over(client_pending *p, client_pending *other, PyObject *value)
+{
+        agx_client_call_set_user(p->call, other);
+        client_pending_enter(other, p->call);
+        other->arguments = p->arguments;
+        other->context = p->context;
+        p->arguments = p->context = NULL;
+        p->value = value;
+        p->done = true;
+        take_out(p);
 }
 
 void client_pending_deliver(client_pending *p, agx_client_call *call)
@@ -533,6 +507,7 @@ static void pending_dealloc(PyObject *self)
 
         PyObject_GC_UnTrack(self); /* in flight it is owned by the core: here it is not */
         pending_clear(self);
+        Py_CLEAR(p->stream);
         Py_CLEAR(p->name);
         Py_CLEAR(p->arguments);
         Py_CLEAR(p->context);
@@ -550,6 +525,7 @@ static PyMethodDef pending_methods[] = {
         {"cancel", (PyCFunction)(void (*)(void))pending_cancel, METH_VARARGS | METH_KEYWORDS, NULL},
         {"close", pending_close, METH_NOARGS, NULL},
         {"throw", pending_throw, METH_VARARGS, NULL},
+        {"consumed", client_items_consumed, METH_VARARGS, NULL},
         {"add_done_callback", (PyCFunction)(void (*)(void))pending_add_done_callback, METH_FASTCALL | METH_KEYWORDS,
          NULL},
         {"remove_done_callback", pending_remove_done_callback, METH_O, NULL},

@@ -171,6 +171,11 @@ agx_client_call *agx_client_next_done(agx_client *c)
         return call;
 }
 
+void agx_client_call_set_user(agx_client_call *call, void *user)
+{
+        call->user = user;
+}
+
 void *agx_client_call_user(const agx_client_call *call)
 {
         return call->user;

@@ -103,6 +103,7 @@ int agx_client_connect(agx_client *client, void *user, uint64_t now_ms, agx_clie
 /* The next finished call, or NULL. It is the shell's to free. */
 agx_client_call *agx_client_next_done(agx_client *client);
 void *agx_client_call_user(const agx_client_call *call);
+void agx_client_call_set_user(agx_client_call *call, void *user);
 const agx_client_result *agx_client_call_result(const agx_client_call *call);
 /* Moves out the buffer that the result's views point into. */
 void agx_client_call_take_body(agx_client_call *call, agx_buf *body);

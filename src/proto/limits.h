@@ -116,6 +116,7 @@
 #define AGX_CLIENT_LINK_FRAGMENTS 65536   /* frames of one WebSocket message from the server */
 #define AGX_CLIENT_HEARTBEAT_MAX_MS 3600000  /* longest ping interval, and longest ping timeout, that is accepted */
 #define AGX_CLIENT_IDS_SENT 1024             /* ids in one `resume` or `ack` */
+#define AGX_CLIENT_STREAM_WINDOW 256         /* items of one stream that may be on their way or unconsumed */
 #define AGX_CLIENT_CREDIT_BYTES (512u << 10) /* bytes of items consumed that the server is told of at once */
 #define AGX_CLIENT_ITEM_BYTES (512u << 20)   /* bytes of items that came and were not consumed, of one client */
 #define AGX_CLIENT_CANCELS_KEPT 4096         /* cancels that wait for a link; the oldest is forgotten */

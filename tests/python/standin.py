@@ -70,6 +70,9 @@ def _unpack(data: memoryview) -> tuple[Any, memoryview]:
         return str(data[: head & 31], "utf-8"), data[head & 31 :]
     if head == 0xCB:
         return struct.unpack(">d", data[:8])[0], data[8:]
+    if 0xCC <= head <= 0xCF:
+        size = 1 << (head - 0xCC)
+        return int.from_bytes(data[:size]), data[size:]
     sizes = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
     size = sizes[head]
     n, data = int.from_bytes(data[:size]), data[size:]
@@ -371,7 +374,7 @@ class StandIn:
             return await self._answer(writer, 400, b"")
         if not re.fullmatch(f"{request.headers['agentix-session']}-[1-9][0-9]*", call_id):
             self.violations.append(f"call id {call_id}")
-        unknown = set(message) - {"call_id", "callable", "arguments", "context", "acks"}
+        unknown = set(message) - {"call_id", "callable", "arguments", "context", "stream", "acks"}
         if unknown:
             self.violations.append(f"keys {unknown}")
         self.acked |= set(message.get("acks", []))
@@ -426,7 +429,7 @@ class StandIn:
     def on_rpc(self, link: standin_sio.Link, event: str, payload: bytes) -> None:
         message = unpack(payload)
         if event == "call":
-            if set(message) - {"context"} != {"call_id", "callable", "arguments"}:
+            if set(message) - {"context", "stream"} != {"call_id", "callable", "arguments"}:
                 self.violations.append(f"keys {set(message)}")
             if message["call_id"] in self.calls:
                 self._resume(link, message["call_id"])
