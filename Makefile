@@ -96,6 +96,11 @@ fuzz: setup ## Fuzz every target for FUZZ_SECONDS each (libFuzzer)
 	    -artifact_prefix="$$found/" "$$found" "$$corpus"
 	done
 
+.PHONY: autobahn
+autobahn: setup ## The Autobahn test suite against both ends of our WebSocket (needs a Python 2.7)
+	$(call cmake_build,test,-DCMAKE_C_COMPILER=gcc -DAGENTIX_TESTS=ON)
+	@python tests/interop/autobahn.py build/test/ws_echo_uv build/autobahn || { code=$$?; [ $$code -eq 3 ] || exit $$code; }
+
 .PHONY: pythons
 pythons: setup ## pytest under the other supported interpreters that this machine has
 	@if command -v pyenv >/dev/null; then export PYENV_VERSION=$$(pyenv versions --bare | paste -sd:); fi # else its shims hide them
@@ -111,7 +116,7 @@ pythons: setup ## pytest under the other supported interpreters that this machin
 	done
 
 .PHONY: long
-long: test tsan tidy fuzz pythons ## Everything that is too slow for `make test`
+long: test tsan tidy fuzz pythons autobahn ## Everything that is too slow for `make test`
 	@echo "== long tests"
 	python -m pytest -q -m long $(PYTEST_ARGS) || [ $$? -eq 5 ]
 

@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 readonly PYTHON_RANGE='>=3.11,<3.14'
 readonly UV_AT_LEAST=0.6.0
 readonly APT_PACKAGES=(
-  ca-certificates git make gcc clang clang-format-14 clang-tidy-14 libclang-rt-14-dev
+  ca-certificates curl git make gcc clang clang-format-14 clang-tidy-14 libclang-rt-14-dev
   libc6-dev ninja-build pkg-config
   libuv1-dev libmsgpack-dev nettle-dev libcmocka-dev
   libarchive-dev libzstd-dev busybox-static nix-bin
@@ -102,9 +102,13 @@ sync_environment() {
   if [[ -n $changed ]]; then say "installed in .venv: $changed"; fi
 }
 
+# Other people's Socket.IO, for tests to talk to.
+install_peers() { .venv/bin/python tests/interop/stock_peers.py || die "the packages of tests/interop/node could not be installed"; }
+
 need_packages "${APT_PACKAGES[@]}"
 need_uv
 need_python
 [[ $check_only == yes ]] && { say "nothing is missing"; exit 0; }
 sync_environment
+install_peers
 say "ready: $(.venv/bin/python --version), .venv/bin/agentix-runtime $([[ -x .venv/bin/agentix-runtime ]] && echo installed || echo 'not built')"
