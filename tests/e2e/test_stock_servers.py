@@ -1,4 +1,4 @@
-"""Our client against servers of stock parts: `python-socketio` on aiohttp, and npm `socket.io`; no word of them is ours."""
+"""Our client against servers of stock parts: `python-socketio` on aiohttp, and npm `socket.io`."""
 
 from __future__ import annotations
 

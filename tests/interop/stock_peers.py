@@ -1,7 +1,7 @@
 """Starts the peers of tests: stock servers in Python and Node, and Node itself with the packages of its lock file.
 
-Node is that of the development environment (pyright brings it); its packages are installed once for each lock file, into
-~/.cache/agentix/node (or beside $AGENTIX_BUILD_CACHE). As a program it only installs them.
+Node is that of the development environment (pyright brings it). Its packages are installed once for each lock file,
+into ~/.cache/agentix/node (or beside $AGENTIX_BUILD_CACHE); as a program this only installs them.
 """
 
 from __future__ import annotations
