@@ -51,7 +51,7 @@ class Channel:
     ) -> None: ...
     def disown(self) -> None: ...
 
-# ---- provider.c ----
+# ---- brain.c, provider.c ----
 
 class Wish(TypedDict):
     """Only `kind`, `signal` and `timeout` (seconds) are always there; the others are where the kind has them."""
@@ -59,6 +59,7 @@ class Wish(TypedDict):
     kind: str
     argv: list[str]
     env: list[str]
+    files: list[tuple[str, int, bytes]]
     cwd: str
     path: str
     url: str
@@ -99,6 +100,33 @@ def uv_sandbox(
     host_env: Sequence[str],
     config_env: Sequence[str],
 ) -> Brain: ...
+def docker_sandbox(
+    *,
+    engine: str,
+    host_env: Sequence[str],
+    id: str,
+    dir: str | PathLike[str],
+    nix: str | PathLike[str],
+    image: str,
+    platform: str | None,
+    network: str | None,
+    publish_host: str,
+    ports: Sequence[str],
+    pull: str,
+    cpus: str | None,
+    memory: str | None,
+    gpus: str | None,
+    cap_add: Sequence[str],
+    run_args: Sequence[str],
+    host_label: str,
+    config_env: Sequence[str],
+    lease: float,
+    ready: float,
+    pids_limit: int,
+    no_new_privileges: bool,
+    read_only: bool,
+) -> Brain: ...
+def docker_command(*, what: str, engine: str, host_env: Sequence[str], name: str) -> Brain: ...
 
 # ---- client.c ----
 

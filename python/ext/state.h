@@ -22,6 +22,7 @@ agx_ext_state *agx_ext_state_of(PyObject *module);
 
 /* Entries of the parts: 0, or -1 with an exception set. */
 int agx_ext_add_basics(PyObject *module);
+int agx_ext_add_brain(PyObject *module);
 int agx_ext_add_call(PyObject *module);
 int agx_ext_add_channel(PyObject *module);
 int agx_ext_add_client(PyObject *module);

@@ -145,4 +145,16 @@
 #define AGX_BUNDLE_RATIO_FREE (256u << 20) /* beyond so many unpacked bytes */
 #define AGX_BUNDLE_NAME_MAX 4000           /* bytes of a member's name, and of a link's target */
 
+/* Container engines. */
+#define AGX_ENGINE_RUN_MS 1800000     /* one `run` with the pull of its image */
+#define AGX_ENGINE_ASK_MS 20000       /* one `inspect`, `ps` or `logs` */
+#define AGX_ENGINE_REMOVE_MS 60000    /* one `rm` */
+#define AGX_ENGINE_ABANDON_MS 10000   /* a cancelled `run` that is past its pull may end by itself for so long */
+#define AGX_ENGINE_SETTLE_MS 2000     /* after a killed `run`: until its container is looked for once more */
+#define AGX_ENGINE_PROBE_FIRST_MS 400 /* how long a runtime is asked before its container is looked at, at first */
+#define AGX_ENGINE_PROBE_MS 1000      /* and later */
+#define AGX_ENGINE_RETRIES 3          /* of a `run` that met a transient error of a registry */
+#define AGX_ENGINE_RETRY_MS 2000      /* before the first of them; doubled each time */
+#define AGX_ENGINE_ENV_MAX (4u << 20) /* bytes of a sandbox's environment, of each of its two files */
+
 #endif

@@ -9,6 +9,7 @@
  *
  *     materialise   RUN, RUN, ... -> DONE | FAILED
  *     sandbox       START -> (READY) DONE -> (DELETE) SIGNAL -> (EXITED) GONE;   at any moment FAILED
+ *     container     RUN -> PROBE -> (READY) DONE -> (DELETE) RUN -> GONE;        at any moment RUN -> FAILED
  *
  * CANCEL may come at any moment: the brain then wishes for whatever undoes what was done, and ends in FAILED or GONE.
  */
@@ -16,8 +17,11 @@
 
 typedef enum agx_wish_kind {
         AGX_WISH_WAIT, /* nothing to do until an event; TIMER after .timeout_ms, if that is not 0 */
-        AGX_WISH_RUN, /* run .argv with .env to its end, in .cwd; answer EXITED with code and output tail; TIMER as above;
-                      after any other answer the shell kills it with all its group */
+        AGX_WISH_RUN, /* write .files, run .argv with .env to its end, in .cwd; answer EXITED with code and output tail;
+                      TIMER and CANCEL as above, with the output so far. While the next wish is WAIT it goes on; at any
+                      other one the shell kills what still runs, with all its group */
+        AGX_WISH_PROBE, /* ask the runtime at .url, which must prove to know the token in .token_file, until it answers:
+                        READY; or TIMER with what was wrong with the last try */
         AGX_WISH_START, /* start .argv with .env in .cwd, with a ready and a lifeline descriptor (named in .env by the shell);
                         answer READY, EXITED or TIMER */
         AGX_WISH_SIGNAL, /* send .signal to what was started; then as WAIT */
@@ -26,10 +30,19 @@ typedef enum agx_wish_kind {
         AGX_WISH_FAILED  /* the end: .message says why; the shell removes .path, if present */
 } agx_wish_kind;
 
+/* A file that a command reads: written anew, with that mode, before the command is run. */
+typedef struct agx_wish_file {
+        const char *path;
+        unsigned mode;
+        agx_view content;
+} agx_wish_file;
+
 typedef struct agx_wish {
         agx_wish_kind kind;
         const agx_strv *argv;
         const agx_strv *env;
+        const agx_wish_file *files;
+        size_t file_count;
         const char *cwd; /* NULL: wherever the shell is */
         const char *path;
         const char *url;
@@ -43,15 +56,16 @@ typedef enum agx_event_kind {
         AGX_EVENT_EXITED,       /* .code: exit status, or the negated signal; .text: the last output */
         AGX_EVENT_SPAWN_FAILED, /* .text: why the program could not be started */
         AGX_EVENT_READY,        /* .text: the line from the ready descriptor */
-        AGX_EVENT_TIMER,
+        AGX_EVENT_TIMER,        /* .text: the last output, or what a probe met */
         AGX_EVENT_DELETE,
-        AGX_EVENT_CANCEL
+        AGX_EVENT_CANCEL /* .text: as with TIMER */
 } agx_event_kind;
 
 typedef struct agx_event {
         agx_event_kind kind;
         int code;
         agx_view text;
+        uint64_t now_ms; /* on a clock that only goes forward */
 } agx_event;
 
 typedef struct agx_brain agx_brain;

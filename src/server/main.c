@@ -3,6 +3,7 @@
  * from starting is told in one line, to the host that waits on the ready descriptor and on standard error.
  */
 #include "base/cleanup.h"
+#include "server/envfile.h"
 #include "server/server_uv.h"
 #include "server/statedir_uv.h"
 
@@ -37,6 +38,7 @@ static const char help[] =
         "  AGENTIX_ALLOWED_HOSTS    further names a request without a token may be addressed to\n"
         "  AGENTIX_ALLOWED_ORIGINS  origins of web pages that may call\n"
         "  AGENTIX_LEASE            seconds without an authenticated connection after which the server exits\n"
+        "  AGENTIX_ENV_FILE         file of further variables, each \"name=value\" and a NUL\n"
         "  AGENTIX_READY_FD         descriptor that gets one line when the server listens, or cannot\n"
         "  AGENTIX_LIFELINE_FD      descriptor whose end means that the host is gone\n";
 
@@ -161,8 +163,15 @@ int main(int argc, char **argv)
 {
         agx_config config;
         char why[256];
+        int r;
 
         fill_standard_fds();
+        r = agx_envfile_load();
+        if (r) {
+                fprintf(stderr, "agentix-runtime: error: the file that AGENTIX_ENV_FILE names: %s\n",
+                        strerrordesc_np(-r));
+                return 1;
+        }
         if (!agx_config_read(&config, argc, argv, from_environ, NULL, why, sizeof(why)))
                 return fail(&config, why);
         if (config.help)

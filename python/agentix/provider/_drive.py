@@ -10,6 +10,7 @@ done, and the cancellation is raised when that is over.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -28,6 +29,9 @@ TAIL_MAX = 64 * 1024
 """Bytes of a process's last output that are kept for error texts."""
 READY_MAX = 4096
 """Bytes of the line by which a server says that it is ready."""
+PROBE_PAUSE = 0.004
+"""Seconds between the first two questions to a runtime that may not listen yet; grows up to the next."""
+PROBE_PAUSE_MAX = 0.1
 DRAIN_GRACE = 0.2
 """Seconds to wait for output after a process has ended: a grandchild may hold the pipe for ever."""
 
@@ -219,12 +223,69 @@ def _forget_children() -> None:
 os.register_at_fork(after_in_child=_forget_children)
 
 
+class Probe:
+    """Asks the runtime at a URL until it answers and proves that it knows the token."""
+
+    def __init__(self, url: str, token_file: str) -> None:
+        """Read the token; OSError if that fails."""
+        with open(token_file, encoding="utf-8") as file:
+            self._token = file.read().strip()
+        self._url = url
+        self._why = "it was not asked"
+
+    async def event(self, timeout: float) -> Event:
+        """Return `ready` with the server's instance, or `timer` after `timeout` seconds with what the last try met."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        pause = PROBE_PAUSE
+        while True:
+            instance = await self._ask(deadline)
+            if instance is not None:
+                return "ready", 0, instance.encode()
+            if loop.time() + pause >= deadline:
+                return "timer", 0, self.tail()
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, PROBE_PAUSE_MAX)
+
+    async def _ask(self, deadline: float) -> str | None:
+        from .._client import RuntimeClient
+        from .._failures import RuntimeUnreachable
+
+        client = RuntimeClient(self._url, token=self._token)
+        try:
+            async with asyncio.timeout_at(deadline):
+                return (await client.health()).instance or ""
+        except TimeoutError:
+            self._why = f"the runtime at {self._url} did not answer in time"
+        except (RuntimeUnreachable, OSError) as error:
+            self._why = str(error)
+        finally:
+            await client.close()
+        return None
+
+    def tail(self) -> bytes:
+        """Return what the last try met."""
+        return self._why.encode(errors="replace")
+
+
+class _Pause:
+    """Nothing to watch: time passes."""
+
+    async def event(self, timeout: float) -> Event:
+        await asyncio.sleep(timeout)
+        return "timer", 0, b""
+
+    def tail(self) -> bytes:
+        return b""
+
+
 class Driver:
     """Drives one brain from wish to wish."""
 
     def __init__(self, brain: Brain) -> None:
         self._brain = brain
         self._cancelled = False
+        self._command: Child | None = None
         self.child: Child | None = None
 
     async def drive(self) -> Wish:
@@ -257,33 +318,51 @@ class Driver:
             "start": self._start,
             "signal": self._signal,
             "wait": self._wait,
+            "probe": self._probe,
         }
-        while True:
-            wish = self._brain.next()
-            step = steps.get(wish["kind"])
-            if step is not None:
-                await step(wish)
-                continue
-            if wish["kind"] != "done":
-                await self._undo(wish.get("path"))
-            return wish
+        try:
+            while True:
+                wish = self._brain.next()
+                if wish["kind"] != "wait":
+                    await self._end_command()
+                step = steps.get(wish["kind"])
+                if step is not None:
+                    await step(wish)
+                    continue
+                if wish["kind"] != "done":
+                    await self._undo(wish.get("path"))
+                return wish
+        finally:
+            if self._command is not None:
+                self._command.signal(signal.SIGKILL, group=True)
+                self._command.close()
 
     # ---- one step each ----
 
     async def _run(self, wish: Wish) -> None:
-        child = self._spawn(wish, with_pipes=False)
-        if child is None:
-            return
         try:
-            await self._tell_next(child, wish["timeout"])
-            child.signal(signal.SIGKILL, group=True)
-            while child.alive():
-                try:
-                    await child.event()
-                except asyncio.CancelledError:
-                    self._cancelled = True
-        finally:
-            child.close()
+            for path, mode, content in wish.get("files", ()):
+                _write_anew(path, mode, content)
+        except OSError as error:
+            self._brain.event("spawn_failed", 0, str(error).encode(errors="replace"))
+            return
+        self._command = self._spawn(wish, with_pipes=False)
+        if self._command is not None:
+            await self._tell_next(self._command, wish["timeout"])
+
+    async def _end_command(self) -> None:
+        """Kill what still runs of a command, with its group, and wait for its end."""
+        command = self._command
+        if command is None:
+            return
+        command.signal(signal.SIGKILL, group=True)
+        while command.alive():
+            try:
+                await command.event()
+            except asyncio.CancelledError:
+                self._cancelled = True
+        self._command = None
+        command.close()
 
     async def _start(self, wish: Wish) -> None:
         self.child = self._spawn(wish, with_pipes=True)
@@ -296,8 +375,15 @@ class Driver:
         await self._wait(wish)
 
     async def _wait(self, wish: Wish) -> None:
-        assert self.child is not None
-        await self._tell_next(self.child, wish["timeout"])
+        await self._tell_next(self._command or self.child or _Pause(), wish["timeout"])
+
+    async def _probe(self, wish: Wish) -> None:
+        try:
+            probe = Probe(wish["url"], wish["token_file"])
+        except (OSError, ValueError) as error:
+            self._brain.event("timer", 0, str(error).encode(errors="replace"))
+            return
+        await self._tell_next(probe, wish["timeout"])
 
     async def _undo(self, path: str | None) -> None:
         if self.child is not None:
@@ -314,18 +400,18 @@ class Driver:
             self._brain.event("spawn_failed", 0, f"{wish['argv'][0]}: {error}".encode(errors="replace"))
             return None
 
-    async def _tell_next(self, child: Child, timeout: float) -> None:
-        """Wait for the next event of a process and tell the brain. The first cancellation is such an event."""
+    async def _tell_next(self, source: Child | Probe | _Pause, timeout: float) -> None:
+        """Wait for the next event of what is watched and tell the brain. The first cancellation is such an event."""
         told = self._cancelled
         deadline = asyncio.get_running_loop().time() + timeout if timeout else 0
         while True:
             try:
-                event = await child.event(timeout)
+                event = await source.event(timeout)
                 break
             except asyncio.CancelledError:
                 self._cancelled = True
                 if not told:
-                    event = "cancel", 0, b""
+                    event = "cancel", 0, source.tail()
                     break
                 timeout = deadline and max(deadline - asyncio.get_running_loop().time(), 0.001)
         self._brain.event(*event)
@@ -340,6 +426,16 @@ class Driver:
             except asyncio.CancelledError:
                 self._cancelled = True
         future.result()
+
+
+def _write_anew(path: str, mode: int, content: bytes) -> None:
+    """Write a file that a command reads, in place of an older one."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(content)
+        os.fchmod(fd, mode)
 
 
 def remove_tree(path: str | os.PathLike[str]) -> None:
