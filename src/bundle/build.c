@@ -12,8 +12,10 @@
 #include "bundle/interpreter.h"
 #include "bundle/manifest.h"
 #include "bundle/names.h"
+#include "bundle/nix.h"
 #include "bundle/records.h"
 #include "bundle/runtime.h"
+#include "bundle/sbom.h"
 #include "bundle/state.h"
 #include "bundle/tarball.h"
 #include "bundle/tree.h"
@@ -262,6 +264,33 @@ static int stage_venv(job *j)
         return r ? r : agx_venv_tidy(&j->stage, &j->changed, j->why);
 }
 
+static int stage_nix(job *j)
+{
+        agx_nix_job nix = {&j->stage, j->place, &j->request->nix_args, j->request->quiet};
+        const char *file = agx_records_get(&j->about, "nix");
+        int r = 0;
+
+        if (file) {
+                _cleanup_(agx_freep) char *path = NULL;
+
+                if (asprintf(&path, "%s/%s", j->context.subpath, file) < 0)
+                        return agx_trace(-ENOMEM);
+                tell(j, true, "building %s with Nix", file);
+                r = agx_nix_add(&nix, file, path, j->why);
+        }
+        for (size_t i = 0; !r && i < j->closures.count; i++) {
+                _cleanup_(agx_freep) char *label = strdup(j->closures.items[i]);
+                char *path = label ? strchr(label, '\t') : NULL;
+
+                if (!path)
+                        return agx_trace(-ENOMEM);
+                *path++ = 0;
+                tell(j, true, "building the Nix closure '%s'", label);
+                r = agx_nix_add(&nix, label, path, j->why);
+        }
+        return r;
+}
+
 static int close_over(job *j)
 {
         _cleanup_(agx_closure_deinitp) agx_closure c = AGX_CLOSURE_NULL;
@@ -296,6 +325,8 @@ static int compile_and_check(job *j)
         r = agx_checks_imports(&j->stage, j->minor, &odd, j->why);
         for (size_t i = 0; !r && i < odd.count; i++)
                 tell(j, true, "not imported: %s", odd.items[i]);
+        if (!r)
+                r = agx_sbom_write(&j->stage, j->result->name, j->result->tag, j->python.version, j->why);
         return r ? r : agx_checks_links(&j->stage, j->why);
 }
 
@@ -337,7 +368,7 @@ static int pack(job *j)
 
 static int run_steps(job *j)
 {
-        static int (*const steps[])(job *) = {stage_sources, stage_python,      stage_venv,
+        static int (*const steps[])(job *) = {stage_sources, stage_python,      stage_venv, stage_nix,
                                               close_over,    compile_and_check, pack};
         int r = agx_stage_open(&j->stage, j->why);
 
