@@ -1,9 +1,12 @@
 /* The table of commands, in the order of the help. */
 #include "cli/commands.h"
 
+/* clang-format off: one a line, so that two additions meet in no merge */
 const agx_command *const agx_commands[] = {
         &agx_command_build,
         &agx_command_deploy,
+        &agx_command_bundle,
+        &agx_command_plugin,
         &agx_command_version,
         NULL,
 };

@@ -5,6 +5,8 @@
 
 extern const agx_command agx_command_build;
 extern const agx_command agx_command_deploy;
+extern const agx_command agx_command_bundle;
+extern const agx_command agx_command_plugin;
 extern const agx_command agx_command_version;
 
 #endif

@@ -7,10 +7,10 @@
 #include "bundle/names.h"
 #include "cli/commands.h"
 #include "cli/deployed.h"
+#include "cli/json_field.h"
 #include "cli/plugins.h"
 #include "cli/trouble.h"
 #include "cli/unpacking.h"
-#include "wire/json.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -372,12 +372,6 @@ typedef struct listing {
         agx_strv without; /* name, dist@version, ... */
 } listing;
 
-static void put_field(agx_json_writer *w, const char *key, const char *text)
-{
-        agx_json_put_key(w, agx_view_str(key));
-        agx_json_put_string(w, agx_view_str(text));
-}
-
 static int list_one(const backend *b, void *user)
 {
         listing *l = user;
@@ -389,12 +383,12 @@ static int list_one(const backend *b, void *user)
         }
         if (l->cli->say.json) {
                 agx_json_put_object(&l->json);
-                put_field(&l->json, "name", b->name);
-                put_field(&l->json, "source", b->dist);
-                put_field(&l->json, "version", b->version);
-                put_field(&l->json, "summary", b->summary ? b->summary : "");
+                agx_json_field(&l->json, "name", b->name);
+                agx_json_field(&l->json, "source", b->dist);
+                agx_json_field(&l->json, "version", b->version);
+                agx_json_field(&l->json, "summary", b->summary ? b->summary : "");
                 if (b->error)
-                        put_field(&l->json, "error", b->error);
+                        agx_json_field(&l->json, "error", b->error);
                 agx_json_put_object_end(&l->json);
                 return 0;
         }
