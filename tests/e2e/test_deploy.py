@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from bundles import HONEST, Member, directory, hardlink, manifest, symlink, tree_digest, write_bundle, write_tar
-from cli import Cli
+from cli import AGENTIX, Cli, environment
 
 FIFO = Member("nix/fifo", type=tarfile.FIFOTYPE)
 DEVICE = Member("nix/device", type=tarfile.CHRTYPE)
@@ -81,7 +81,9 @@ def test_the_text_form(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_zstd_and_gnu_tars(cli: Cli, tmp_path: Path) -> None:
-    plain = write_tar(tmp_path / "g.tar", [manifest(), *HONEST, Member("nix/" + "d/" * 90 + "f", b"1")], format=tarfile.GNU_FORMAT)
+    plain = write_tar(
+        tmp_path / "g.tar", [manifest(), *HONEST, Member("nix/" + "d/" * 90 + "f", b"1")], format=tarfile.GNU_FORMAT
+    )
     subprocess.run(["zstd", "-q", str(plain)], check=True)
     assert deployed(cli, plain) == deployed(cli, tmp_path / "g.tar.zst")
 
@@ -92,7 +94,9 @@ def test_directories_need_not_be_members(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_special_bits_do_not_survive(cli: Cli, tmp_path: Path) -> None:
-    path = deployed(cli, write_bundle(tmp_path / "x.tar", Member("nix/s", b"", mode=0o6755), directory("nix/d", 0o3777)))
+    path = deployed(
+        cli, write_bundle(tmp_path / "x.tar", Member("nix/s", b"", mode=0o6755), directory("nix/d", 0o3777))
+    )
     assert (path / "nix/s").stat().st_mode & 0o7777 == 0o755
     assert (path / "nix/d").stat().st_mode & 0o7777 == 0o777
 
@@ -152,7 +156,10 @@ HOSTILE = {
     "below-a-file": ([Member("nix/f"), Member("nix/f/x", b"x")], "parent is not a directory"),
     "hard-link-out": ([hardlink("nix/h", "../../etc/passwd")], "unsafe hard-link target"),
     "hard-link-absolute": ([hardlink("nix/h", "/etc/passwd")], "unsafe hard-link target"),
-    "hard-link-through-link": ([symlink("nix/l", "/etc"), hardlink("nix/h", "nix/l/passwd")], "unsafe hard-link target"),
+    "hard-link-through-link": (
+        [symlink("nix/l", "/etc"), hardlink("nix/h", "nix/l/passwd")],
+        "unsafe hard-link target",
+    ),
     "hard-link-to-nothing": ([hardlink("nix/h", "nix/none")], "does not exist"),
     "fifo": ([FIFO], "unsupported member type"),
     "device": ([DEVICE], "unsupported member type"),
@@ -276,7 +283,9 @@ def test_the_second_archive_cannot_use_what_the_first_left(cli: Cli, tmp_path: P
     path = deployed(cli, first)
     # As if the first had its link, and the second the very same place.
     (path / "nix/runtime/venv").symlink_to(outside)
-    second = write_bundle(tmp_path / "2.tar", Member("nix/runtime/venv/agx83", b"x"), digest=path.name.replace("-", ":"))
+    second = write_bundle(
+        tmp_path / "2.tar", Member("nix/runtime/venv/agx83", b"x"), digest=path.name.replace("-", ":")
+    )
     assert deployed(cli, second) != path
     assert list(outside.iterdir()) == []
 
@@ -285,9 +294,9 @@ def test_another_cache_directory(cli: Cli, tmp_path: Path) -> None:
     tar = write_bundle(tmp_path / "x.tar")
     result = cli.json("deploy", "docker", tar, "--bundle-cache-dir", tmp_path / "other")
     assert Path(result["bundle"]).parent == tmp_path / "other"
-    assert cli.json("deploy", "docker", tar, AGENTIX_BUNDLE_CACHE_DIR=str(tmp_path / "third"))["metadata"]["cache"] == str(
-        tmp_path / "third"
-    )
+    assert cli.json("deploy", "docker", tar, AGENTIX_BUNDLE_CACHE_DIR=str(tmp_path / "third"))["metadata"][
+        "cache"
+    ] == str(tmp_path / "third")
     assert cli.entries() == []
 
 
@@ -309,23 +318,33 @@ def check_entries(cli: Cli, allowed: set[str]) -> None:
             assert tree_digest(cli.cache / name).replace(":", "-") == name
 
 
-def test_a_kill_at_any_moment_leaves_no_half_entry(cli: Cli, large: Path) -> None:
+def kill_often(cli: Cli, tar: Path, times: int) -> int:
+    """Kill deploys at random moments, looking at the cache after each; return how many were really killed."""
     began = time.monotonic()
-    path = deployed(cli, large)
+    path = deployed(cli, tar)
     takes = time.monotonic() - began
     moments = random.Random(83)
     killed = 0
-    for _ in range(16):
+    for _ in range(times):
         assert cli.run("bundle", "rm", path).returncode == 0
-        process = cli.start("deploy", "docker", large)
-        time.sleep(moments.uniform(0, takes * 1.1))
+        process = cli.start("deploy", "docker", tar)
+        time.sleep(moments.uniform(0, takes))
         process.kill()
         process.communicate()
         killed += process.returncode == -signal.SIGKILL
         check_entries(cli, {path.name})
-        assert deployed(cli, large) == path
+        assert deployed(cli, tar) == path
         assert cli.entries() == [path.name]
-    assert killed > 4
+    return killed
+
+
+def test_a_kill_at_any_moment_leaves_no_half_entry(cli: Cli, large: Path) -> None:
+    assert kill_often(cli, large, 8) > 2
+
+
+@pytest.mark.long
+def test_many_kills_leave_no_half_entry(cli: Cli, large: Path) -> None:
+    assert kill_often(cli, large, 150) > 50
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -356,12 +375,21 @@ def test_many_deploys_at_once(cli: Cli, large: Path, tmp_path: Path) -> None:
 
 def test_disk_full(cli: Cli, large: Path) -> None:
     cli.cache.mkdir(parents=True, mode=0o700)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "none", str(cli.cache)], check=True)
-    try:
-        assert "No space left" in cli.error("deploy", "docker", large)
-        assert cli.entries() == []
-    finally:
-        subprocess.run(["umount", str(cli.cache)], check=True)
+    script = 'mount -t tmpfs -o size=4m,mode=0700 none "$1" && shift && "$@"; code=$?; ls -A "$0" >&2; exit $code'
+    namespace = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+    done = subprocess.run(
+        [*namespace, "sh", "-c", script, str(cli.cache), str(cli.cache), AGENTIX, "deploy", "docker", str(large)],
+        env=environment(cli.home),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    error, *left = done.stderr.splitlines()
+    assert error.startswith("error: cannot write nix/lib/")
+    assert error.endswith("No space left on device")
+    assert left in ([], [".lock"])
 
 
 # ---- agentix bundle
@@ -377,7 +405,12 @@ def test_bundle_verbs(cli: Cli, tmp_path: Path) -> None:
     assert cli.json("bundle", "inspect", tar)["digest"] == "sha256:" + "0" * 64
     for name in (path, path.name, digest, path.name[7:15]):
         assert cli.json("bundle", "inspect", name)["digest"] == digest
-        assert cli.json("bundle", "verify", name) == {"path": path.name, "expected": digest, "computed": digest, "ok": True}
+        assert cli.json("bundle", "verify", name) == {
+            "path": path.name,
+            "expected": digest,
+            "computed": digest,
+            "ok": True,
+        }
     assert cli.run("bundle", "verify", write_bundle(tmp_path / "y.tar", digest=digest)).returncode == 0
     (path / "nix/runtime/bootstrap.sh").write_text("#!/bin/false\n")
     assert cli.run("bundle", "verify", path).returncode == 1
