@@ -1,7 +1,8 @@
 /* The table of commands, in the order of the help. */
 #include "cli/commands.h"
 
-/* clang-format off: one a line, so that two additions meet in no merge */
+/* One a line, so that two additions meet in no merge. */
+/* clang-format off */
 const agx_command *const agx_commands[] = {
         &agx_command_build,
         &agx_command_deploy,
