@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from . import _address
 from ._callable import RemoteCallable
-from ._core import ClientCore
+from ._core import ClientCore, dumps_plain, loads_plain
 from ._failures import (
     CallTimeout,
     RemoteCallError,
@@ -182,7 +182,8 @@ class RuntimeClient:
         `RestrictedUnpickleError` if the value is of a kind that is not taken from a sandbox.
         """
         name = RemoteCallable._resolve(fn)  # pyright: ignore[reportPrivateUsage]
-        return RemoteCall(_perform(self, name, dumps((args, kwargs), _PICKLE_PROTOCOL)))
+        arguments = dumps_plain(args, kwargs) or dumps((args, kwargs), _PICKLE_PROTOCOL)
+        return RemoteCall(_perform(self, name, arguments))
 
     async def try_remote(
         self, fn: Callable[P, Awaitable[R]] | Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
@@ -224,7 +225,11 @@ async def _perform(client: RuntimeClient, name: str, arguments: bytes) -> Any:
     if client._closed:  # pyright: ignore[reportPrivateUsage]
         client._must_be_open()  # pyright: ignore[reportPrivateUsage]
     value = await client._core.call(name, arguments, None, client._call_deadline)  # pyright: ignore[reportPrivateUsage]
-    if type(value) is RemoteStream:
+    if type(value) is bytes:
+        plain = loads_plain(value)
+        if plain is not NotImplemented:
+            return plain
+    elif type(value) is RemoteStream:
         return value
     if not value:  # an end and nothing before it: a stream without items
         return RemoteStream(None, restricted_loads)

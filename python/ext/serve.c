@@ -6,6 +6,7 @@
  * The interpreter is taken once per call: an answer is sent in the same stretch without it in which the next frame is read.
  */
 #include "channel.h"
+#include "scalars.h"
 
 #include <string.h>
 
@@ -156,8 +157,10 @@ static void answer(agx_channel *self, agx_ext_call *call, PyObject *pickled, agx
 
 static void finish(agx_channel *self, agx_ext_call *call, PyObject *value, agx_buf *reply)
 {
-        PyObject *pickled = PyObject_CallFunctionObjArgs(self->dumps, value, self->protocol, NULL), *error;
+        PyObject *pickled = agx_scalars_dump(value), *error;
 
+        if (!pickled)
+                pickled = PyObject_CallFunctionObjArgs(self->dumps, value, self->protocol, NULL);
         if (pickled) {
                 if (take_off(self, call))
                         answer(self, call, pickled, reply);
@@ -186,9 +189,21 @@ PyObject *agx_channel_finish(agx_channel *self, PyObject *args)
         Py_RETURN_TRUE;
 }
 
+static PyObject *load_arguments(agx_channel *self, PyObject *arguments)
+{
+        PyObject *loaded;
+        Py_ssize_t n;
+        char *p;
+
+        if (PyBytes_AsStringAndSize(arguments, &p, &n))
+                return NULL;
+        loaded = agx_scalars_load(agx_view_of(p, (size_t)n));
+        return loaded ? loaded : PyObject_CallFunctionObjArgs(self->loads, arguments, NULL);
+}
+
 static void run_call(agx_channel *self, agx_ext_call *call, PyObject *function, agx_buf *reply)
 {
-        PyObject *loaded = PyObject_CallFunctionObjArgs(self->loads, call->arguments, NULL), *value;
+        PyObject *loaded = load_arguments(self, call->arguments), *value;
 
         if (!loaded) {
                 leave_to_rest(self, call, "undecodable", NULL);

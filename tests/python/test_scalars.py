@@ -1,0 +1,90 @@
+"""The short cut for pickles of plain values: it takes what pickle would make of it, and leaves all else alone."""
+
+import math
+import pickle
+import random
+import struct
+
+import pytest
+
+from agentix._core import dumps_plain, loads_plain
+
+PLAIN = [None, True, False, 0, 1, 255, 256, 65535, 65536, -1, 2**31 - 1, -(2**31), 0.0, -0.0, 1.5, math.inf]
+PLAIN += ["", "a", "\u20ac", "x" * 80, "\0"]
+OTHERS = [2**31, -(2**31) - 1, 2**70, "x" * 256, "\ud800", b"x", [], [1], {1}, 1j, (1, (2,)), tuple(range(100))]
+
+
+class Int(int):
+    pass
+
+
+class Text(str):
+    pass
+
+
+def same(a: object, b: object) -> bool:
+    return type(a) is type(b) and (a == b or a != a) and repr(a) == repr(b)
+
+
+@pytest.mark.parametrize("value", PLAIN, ids=repr)
+def test_plain_arguments_are_those_that_pickle_reads(value: object) -> None:
+    for args, kwargs in [((value,), {}), ((), {"key": value}), ((value,) * 5, {"a": value, "b": None})]:
+        data = dumps_plain(args, kwargs)
+        assert data is not None
+        assert same(pickle.loads(data), (args, kwargs))
+        assert same(loads_plain(data), (args, kwargs))
+
+
+@pytest.mark.parametrize("value", [*OTHERS, Int(1), Text("x"), object()], ids=repr)
+def test_other_arguments_are_left_alone(value: object) -> None:
+    assert dumps_plain((value,), {}) is None
+    assert dumps_plain((), {"key": value}) is None
+
+
+@pytest.mark.parametrize("protocol", [4, 5])
+@pytest.mark.parametrize("value", [*PLAIN, *OTHERS], ids=repr)
+def test_what_pickle_writes_is_read_alike_or_left_alone(value: object, protocol: int) -> None:
+    for shape in (
+        value,
+        (value,),
+        (value, value, 1),
+        ((value, 1, 2, 3), {"a": value}),
+        {"a": value, "b": {"c": value}},
+    ):
+        found = loads_plain(pickle.dumps(shape, protocol))
+        assert found is NotImplemented or same(found, shape)
+    if value in PLAIN:
+        assert same(loads_plain(pickle.dumps(((value,), {"k": 1}), protocol)), ((value,), {"k": 1}))
+
+
+@pytest.mark.parametrize("protocol", range(4))
+def test_old_protocols_are_left_alone(protocol: int) -> None:
+    assert loads_plain(pickle.dumps((1, 2), protocol)) is NotImplemented
+
+
+def test_damaged_ones_are_read_as_pickle_reads_them_or_left_alone() -> None:
+    rng = random.Random(7)
+    seeds = [
+        pickle.dumps(((1, 2.5, "ab", None), {"k": True, "l": (1,)})),
+        b"\x80\x05K\x01K\x02\x86}\x86.",
+        b"\x80\x05(}(u.",
+    ]
+    for _ in range(100_000):
+        data = bytearray(rng.choice(seeds))
+        for _ in range(rng.randint(1, 3)):
+            where = rng.randrange(len(data))
+            if rng.random() < 0.3:
+                del data[where]
+            elif rng.random() < 0.5:
+                data.insert(where, rng.choice(b"(t}su)\x85\x86\x87\x94KN\x88."))
+            else:
+                data[where] = rng.choice(b"(t}su)\x85\x86\x87\x94KN\x88.")
+            if not data:
+                break
+        found = loads_plain(bytes(data))
+        if found is not NotImplemented:
+            try:
+                expected = pickle.loads(bytes(data))
+            except (pickle.UnpicklingError, struct.error, EOFError, UnicodeDecodeError, OverflowError, ValueError):
+                continue  # a frame that pickle finds too long: the bytes behind it are what counts
+            assert same(found, expected)
