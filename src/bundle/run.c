@@ -43,8 +43,13 @@ void agx_run_catch_signals(void)
         static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
         struct sigaction action = {.sa_handler = on_signal};
 
-        for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-                sigaction(numbers[i], &action, NULL);
+        for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+                struct sigaction old;
+
+                /* What our parent has us ignore, as nohup does, stays ignored. */
+                if (!sigaction(numbers[i], NULL, &old) && old.sa_handler != SIG_IGN)
+                        sigaction(numbers[i], &action, NULL);
+        }
         signal(SIGPIPE, SIG_IGN);
 }
 

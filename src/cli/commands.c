@@ -8,6 +8,9 @@ const agx_command *const agx_commands[] = {
         &agx_command_deploy,
         &agx_command_bundle,
         &agx_command_plugin,
+        &agx_command_ps,
+        &agx_command_rm,
+        &agx_command_prune,
         &agx_command_version,
         NULL,
 };

@@ -6,8 +6,6 @@
 
 /* From now on SIGINT, SIGTERM and SIGHUP are remembered instead of ending us, so that a command can put away its things. */
 void agx_cli_catch_signals(void);
-/* The signal that came, or 0. */
-int agx_cli_signal(void);
 /* For hooks that ask whether to give up. */
 bool agx_cli_stopped(void *unused);
 
