@@ -11,6 +11,7 @@ const agx_command *const agx_commands[] = {
         &agx_command_ps,
         &agx_command_rm,
         &agx_command_prune,
+        &agx_command_doctor,
         &agx_command_version,
         NULL,
 };

@@ -10,6 +10,7 @@ extern const agx_command agx_command_plugin;
 extern const agx_command agx_command_ps;
 extern const agx_command agx_command_rm;
 extern const agx_command agx_command_prune;
+extern const agx_command agx_command_doctor;
 extern const agx_command agx_command_version;
 
 #endif
