@@ -65,6 +65,22 @@ static void answer(life *l)
         }
 }
 
+/* A request for Socket.IO, in a way that depends on it; after a 101 there is no more HTTP. */
+static void answer_sio(life *l)
+{
+        const agx_conn_sio *sio = &l->conn.sio;
+
+        if (sio->websocket) {
+                need(!agx_conn_reply_upgrade(&l->conn));
+                l->closed = true;
+        } else if (sio->sid.n % 2) {
+                need(!agx_conn_reply_refusal(&l->conn, 0, 400, "no such session"));
+        } else {
+                need(!agx_conn_reply_payload(&l->conn, 0, sio->body.n));
+                need(!agx_buf_append_view(&l->out, sio->body));
+        }
+}
+
 static void feed(life *l, agx_view bytes)
 {
         agx_conn_wish wish = AGX_CONN_NONE;
@@ -74,6 +90,8 @@ static void feed(life *l, agx_view bytes)
                 need(!agx_conn_next(&l->conn, 0, &in, &wish));
                 need(wish != AGX_CONN_WAIT);
                 l->closed = wish == AGX_CONN_CLOSE;
+                if (wish == AGX_CONN_SIO)
+                        answer_sio(l);
                 if (wish == AGX_CONN_SUBMIT) {
                         /* the payload of a result lies in the request: answer before it goes */
                         agx_buf arguments = AGX_BUF_NULL(OUT_MAX);

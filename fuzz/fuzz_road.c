@@ -1,10 +1,12 @@
 /*
  * The client's second road against a hostile server that has proved itself, accepted the WebSocket and let us join: the
- * input says what it sends from there on, and what the shell does meanwhile.
+ * input says what it sends from there on, and what the shell does meanwhile. Or it refuses the WebSocket, and all this
+ * happens over long-polling, with a move to a WebSocket if the input wants it so.
  *
  * The first byte chooses the session, the second into what pieces bytes are cut. Then steps, a byte each; some are
- * followed by a length and so many bytes: raw, or as a text or binary message in a well-formed frame. Whatever comes,
- * every call ends at most once and has ended after the shutdown, and nothing that was lent is looked at afterwards.
+ * followed by a length and so many bytes: raw, or as a text or binary message in a well-formed frame, or as the answer to
+ * the request that waits. Whatever comes, every call ends at most once and has ended after the shutdown, and nothing that
+ * was lent is looked at afterwards.
  */
 #include "client/session.h"
 #include "wire/ws_handshake.h"
@@ -20,7 +22,8 @@ enum { STEP_RAW, STEP_TEXT, STEP_BINARY, STEP_TIME, STEP_CALL, STEP_ABANDON, STE
 typedef struct end {
         agx_client_conn *conn;
         agx_buf request;
-        int stage; /* 0: a head is awaited, 1: the handshake is done, 2: joined */
+        int stage;    /* 0: a head is awaited, 1: the handshake is done, 2: joined; 3: a lane of long-polling */
+        bool waiting; /* 3: a GET that is to be answered by a step */
 } end;
 
 typedef struct run {
@@ -31,6 +34,8 @@ typedef struct run {
         uint64_t now;
         size_t cut;
         bool stalled;
+        bool polling, moves;
+        int polls; /* of this session so far */
 } run;
 
 static void must(bool condition)
@@ -96,6 +101,52 @@ static void give_frame(run *r, end *e, bool text, agx_view data)
         give(r, e, agx_view_of(frame, data.n + (data.n < 126 ? 2 : 4)));
 }
 
+static void give_reply(run *r, end *e, agx_view body)
+{
+        char head[64];
+        int n = snprintf(head, sizeof(head), "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n", body.n);
+
+        e->waiting = false;
+        agx_buf_clear(&e->request);
+        give(r, e, agx_view_of(head, (size_t)n));
+        give(r, e, body);
+}
+
+/* A whole request of long-polling: the first two GETs are answered as they should be, the others by steps. */
+static void answer_polling(run *r, end *e)
+{
+        static const char opening[] =
+                "0{\"sid\":\"s\",\"upgrades\":[\"websocket\"],\"pingInterval\":9,\"pingTimeout\":99}";
+        static const char plain[] = "0{\"sid\":\"s\",\"upgrades\":[],\"pingInterval\":9,\"pingTimeout\":99}";
+        agx_view in = agx_buf_view(&e->request);
+
+        e->stage = 3;
+        if (agx_view_starts(in, AGX_VIEW("POST"))) {
+                give_reply(r, e, AGX_VIEW("ok"));
+                return;
+        }
+        if (!memmem(in.p, in.n, "sid=", 4))
+                r->polls = 0;
+        if (r->polls == 0)
+                give_reply(r, e,
+                           r->moves ? agx_view_of(opening, sizeof(opening) - 1)
+                                    : agx_view_of(plain, sizeof(plain) - 1));
+        else if (r->polls == 1)
+                give_reply(r, e, AGX_VIEW("40/rpc,{\"sid\":\"x\",\"instance\":\"one\"}"));
+        else
+                e->waiting = true;
+        ++r->polls;
+}
+
+/* Whether all of a request is there: no body of a POST ends with an empty line. */
+static bool is_whole(agx_view in)
+{
+        static const char length[] = "Content-Length: ";
+        const char *at = memmem(in.p, in.n, length, sizeof(length) - 1), *body = memmem(in.p, in.n, "\r\n\r\n", 4);
+
+        return body && (!at || (size_t)(in.p + in.n - body - 4) >= (size_t)strtoul(at + sizeof(length) - 1, NULL, 10));
+}
+
 /* The honest part: answers what was asked, if it has come whole. */
 static void answer(run *r, end *e)
 {
@@ -107,12 +158,21 @@ static void answer(run *r, end *e)
         const char *key;
         int n;
 
-        if (in.n < 4 || memcmp(in.p + in.n - 4, "\r\n\r\n", 4) != 0)
+        if (!is_whole(in))
                 return;
+        if (memmem(in.p, in.n, "transport=polling", 17)) {
+                answer_polling(r, e);
+                return;
+        }
         key = memmem(in.p, in.n, key_name, sizeof(key_name) - 1);
         if (!key) {
                 agx_buf_clear(&e->request);
                 give(r, e, agx_view_of(health, sizeof(health) - 1));
+                return;
+        }
+        if (r->polling && !memmem(in.p, in.n, "sid=", 4)) {
+                agx_buf_clear(&e->request);
+                give(r, e, AGX_VIEW("HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n"));
                 return;
         }
         agx_ws_accept(agx_view_of(key + sizeof(key_name) - 1, AGX_WS_KEY_CHARS), accept);
@@ -120,9 +180,9 @@ static void answer(run *r, end *e)
                 reply, sizeof(reply),
                 "HTTP/1.1 101 S\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %.*s\r\n\r\n",
                 (int)sizeof(accept), accept);
-        e->stage = 1;
+        e->stage = r->polling ? 2 : 1;
         give(r, e, agx_view_of(reply, (size_t)n));
-        if (e->conn)
+        if (e->conn && !r->polling)
                 give_frame(r, e, true,
                            AGX_VIEW("0{\"sid\":\"s\",\"upgrades\":[],\"pingInterval\":9,\"pingTimeout\":99}"));
 }
@@ -132,11 +192,11 @@ static void do_write(run *r, end *e)
         agx_view segments[2];
 
         while (!r->stalled && agx_client_conn_pending(e->conn, segments)) {
-                if (!e->stage)
+                if (!e->stage || e->stage == 3)
                         must(agx_buf_append_view(&e->request, segments[0]) == 0);
                 agx_client_conn_sent(e->conn, segments[0].n);
         }
-        if (!r->stalled && !e->stage)
+        if (!r->stalled && e->conn && (!e->stage || (e->stage == 3 && !e->waiting && e->request.len)))
                 answer(r, e);
         else if (!r->stalled && e->stage == 1) {
                 e->stage = 2;
@@ -163,6 +223,7 @@ static void do_open(run *r, agx_client_conn *conn)
         }
         agx_buf_clear(&e->request);
         e->conn = conn;
+        e->waiting = false;
         e->stage = 0;
         agx_client_opened(r->client, conn, nonce, r->now);
 }
@@ -235,7 +296,7 @@ static void abandon(run *r, size_t at)
 static end *joined(run *r)
 {
         for (size_t i = 0; i < CONNS; ++i)
-                if (r->ends[i].conn && r->ends[i].stage == 2)
+                if (r->ends[i].conn && (r->ends[i].stage == 2 || r->ends[i].waiting))
                         return &r->ends[i];
         return NULL;
 }
@@ -250,6 +311,8 @@ static void say(run *r, size_t which, agx_view *in)
                 return;
         if (which == STEP_RAW)
                 give(r, e, data);
+        else if (e->waiting)
+                give_reply(r, e, data);
         else
                 give_frame(r, e, which == STEP_TEXT, data);
 }
@@ -303,12 +366,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                     .link = true,
                                     .http_sync_ms = UINT64_MAX,
                                     .grace_ms = 5000};
-        run r = {.now = 1000, .cut = take_byte(&in)};
+        run r = {.now = 1000, .cut = take_byte(&in), .polling = choice & 2, .moves = choice & 4};
 
         if (agx_client_new(&r.client, &config))
                 return 0;
         for (size_t i = 0; i < CONNS; ++i)
-                r.ends[i].request = AGX_BUF_NULL(1 << 16);
+                r.ends[i].request = AGX_BUF_NULL(1 << 20);
         while (in.n)
                 step(&r, &in);
         r.stalled = false;
