@@ -293,19 +293,22 @@ static void abandon(run *r, size_t at)
         forget(r, at);
 }
 
-static end *joined(run *r)
+/* An end that hears what the server says: the first there is, or the last. */
+static end *joined(run *r, bool last)
 {
-        for (size_t i = 0; i < CONNS; ++i)
+        end *found = NULL;
+
+        for (size_t i = 0; i < CONNS && (last || !found); ++i)
                 if (r->ends[i].conn && (r->ends[i].stage == 2 || r->ends[i].waiting))
-                        return &r->ends[i];
-        return NULL;
+                        found = &r->ends[i];
+        return found;
 }
 
-static void say(run *r, size_t which, agx_view *in)
+static void say(run *r, size_t which, bool last, agx_view *in)
 {
         size_t low = take_byte(in), n = low | take_byte(in) << 8;
         agx_view data = take(in, n);
-        end *e = joined(r);
+        end *e = joined(r, last);
 
         if (!e)
                 return;
@@ -320,13 +323,13 @@ static void say(run *r, size_t which, agx_view *in)
 static void step(run *r, agx_view *in)
 {
         size_t byte = take_byte(in), which = byte & 7, at = byte >> 3;
-        end *e = joined(r);
+        end *e = joined(r, at & 1);
 
         switch (which) {
         case STEP_RAW:
         case STEP_TEXT:
         case STEP_BINARY:
-                say(r, which, in);
+                say(r, which, at & 1, in);
                 break;
         case STEP_TIME:
                 r->now += (uint64_t)1 << (at & 15);
