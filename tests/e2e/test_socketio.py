@@ -323,7 +323,7 @@ def test_a_post_answered_by_202_ends_on_the_link(run: Any, worker_python: str) -
 
 @pytest.mark.filterwarnings("ignore:Sending a large body")  # aiohttp's advice to who posts more than 1 MiB
 @EVERY_TRANSPORT
-@pytest.mark.parametrize("size", [999_999, 1_000_001, 16 << 20])
+@pytest.mark.parametrize("size", [999_999, 1_000_001, 1_268_096, 16 << 20])
 def test_large_values(run: Any, worker_python: str, transport: str, size: int) -> None:
     async def main() -> None:
         async with hosts(worker_python) as connect:
@@ -407,6 +407,12 @@ GARBAGE = {
     "an opening from a client": ("text", "0{}"),
     "a packet of Socket.IO of no type": ("text", "47"),
     "JSON cut short": ("text", '42/rpc,["call"'),
+    "a packet of type 7": ("text", "7"),
+    "a packet of type 8": ("text", "8"),
+    "no attachments, in so many words": ("text", '450-/rpc,["call"]'),
+    "a count with zeros before it": ("text", '45007-/rpc,["call",{"_placeholder":true,"num":0}]'),
+    "a count with an exponent": ("text", '451e3-/rpc,["call",{"_placeholder":true,"num":0}]'),
+    "a count of 30 digits": ("text", "45" + "1" * 30 + '-/rpc,["call",{"_placeholder":true,"num":0}]'),
     "a million attachments": ("text", '451000000-/rpc,["call",{"_placeholder":true,"num":0}]'),
     "attachments that are not there": ("text", '452-/rpc,["call",{"_placeholder":true,"num":0}]'),
     "bytes that were not announced": ("bytes", b"\x00\x01\x02"),
@@ -550,3 +556,179 @@ def test_the_blocking_client(run: Any, worker_python: str) -> None:
                 await asyncio.to_thread(blocking, url, transport)
 
     run(main())
+
+
+# What is said on /rpc and cannot be read: the bytes of a `call`, and whether its id can be made out all the same.
+GOOD = pack({"call_id": "c", "callable": "call_targets::add", "arguments": arguments(1, 2)})
+UNREADABLE = {
+    "empty": (b"", ""),
+    "nil": (b"\xc0", ""),
+    "an array": (pack([1]), ""),
+    "no id": (pack({"callable": "call_targets::add"}), ""),
+    "id is bin": (pack({"call_id": b"c"}), ""),
+    "id is int": (pack({"call_id": -1}), ""),
+    "id is float": (b"\x81\xa7call_id\xcb" + struct.pack(">d", 1.5), ""),
+    "id is not a number": (b"\x81\xa7call_id\xcb\x7f\xf8" + bytes(6), ""),
+    "id is ext": (b"\x81\xa7call_id\xd4\x01c", ""),
+    "id is 2**64-1": (b"\x81\xa7call_id\xcf" + b"\xff" * 8, ""),
+    "id is empty": (pack({"call_id": ""}), ""),
+    "id is 1 MB": (pack({"call_id": "x" * (1 << 20)}), ""),
+    "id is no UTF-8": (b"\x81\xa7call_id\xa2\xff\xfe", ""),
+    "id twice": (b"\x82\xa7call_id\xa1c\xa7call_id\xa1d", ""),
+    "one byte more": (GOOD + b"\xc0", "c"),
+    "cut short": (GOOD[:-1], ""),
+    "announces 4 GB": (b"\x81\xa7call_id\xdb\xff\xff\xff\xff", ""),
+    "a reserved byte": (b"\x81\xa7call_id\xc1", ""),
+    "deep": (b"\x91" * 100_000, ""),
+    "deep below a key": (b"\x82\xa7call_id\xa1c\xa1k" + b"\x91" * 100_000, ""),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_calls_that_cannot_be_read(run: Any, worker_python: str, name: str) -> None:
+    async def main() -> None:
+        data, call_id = UNREADABLE[name]
+        async with hosts(worker_python) as connect:
+            host = await connect("websocket")
+            await host.sio.emit("call", data, namespace="/rpc")
+            error = await host.error_of(call_id)
+            assert error["type"] == "BadRequest"
+            assert error["message"]
+            await host.call("next", "add", 1, 2)
+            assert await host.value_of("next") == 3
+            assert len(host.told) == 2
+
+    run(main())
+
+
+def test_plain_json(run: Any, worker_python: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with hosts(worker_python) as connect:
+            host = await connect("websocket")
+
+            async def say(event: str, body: Any) -> None:
+                await host.sio.emit(event, body, namespace="/rpc")
+
+            await say("call", {"call_id": "a", "callable": "call_targets::add", "arguments": arguments(1, b=2)})
+            assert await host.value_of("a") == 3
+            await host.call("slow", "sleep_async", 60)
+            await say("cancel", {"call_id": "slow", "grace": 0.5})
+            assert (await host.error_of("slow"))["type"] == "Cancelled"
+            host.told.clear()
+            await say("resume", {"call_ids": ["a", "b", 7]})
+            assert await host.value_of("a") == 3
+            assert (await host.error_of("b"))["reason"] == "never_seen"
+            await say("ack", {"call_ids": ["a"]})
+            host.told.clear()
+            await say("resume", {"call_ids": ["a"]})
+            assert (await host.error_of("a"))["reason"] == "dropped"
+            for body in (None, 7, "text", ["a"], {}, {"call_id": 7}, {"call_id": None}):
+                host.told.clear()
+                await say("call", body)
+                assert (await host.error_of(""))["type"] == "BadRequest", body
+            host.told.clear()
+            await say("resume", {"call_ids": "a"})
+            assert (await host.error_of(""))["type"] == "BadRequest"
+
+    run(main())
+
+
+def test_the_first_words_of_a_session(run: Any, worker_python: str) -> None:
+    """A call in the same segment as the request to join is not lost."""
+
+    async def main() -> None:
+        async with serve(python=worker_python) as url, aiohttp.ClientSession() as http:
+
+            async def one(n: int) -> None:
+                async with http.ws_connect(f"{url}/socket.io/?EIO=4&transport=websocket") as ws:
+                    body = {"call_id": f"c{n}", "callable": "call_targets::add", "arguments": arguments(n, n)}
+                    await ws.send_str(f'40/rpc,{{"session":"s{n}"}}')
+                    await ws.send_str('451-/rpc,["call",{"_placeholder":true,"num":0}]')
+                    await ws.send_bytes(pack(body))
+                    assert (await ws.receive_str()).startswith("0{")
+                    assert (await ws.receive_str()).startswith("40/rpc,{")
+                    assert (await ws.receive_str()).startswith('451-/rpc,["call:result"')
+                    assert pickle.loads(msgpack.unpackb(await ws.receive_bytes())["value"]) == 2 * n
+
+            await asyncio.gather(*(one(n) for n in range(50)))
+
+    run(main())
+
+
+def memory_of(url: str) -> int:
+    """Bytes of memory that the server on this port holds."""
+    port = f"{urlsplit(url).port:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    inode = next(row[9] for row in rows if row[1].endswith(f":{port}") and row[3] == "0A")
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if any(os.readlink(fd) == f"socket:[{inode}]" for fd in (process / "fd").iterdir()):
+                status = (process / "status").read_text()
+                return int(status.partition("VmRSS:")[2].split()[0]) << 10
+    raise AssertionError("nobody listens there")
+
+
+UPGRADE = (
+    b"GET /socket.io/?EIO=4&transport=websocket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+    b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+
+
+def test_what_is_announced_costs_nothing(run: Any, worker_python: str) -> None:
+    """Heads of 200 MB messages and silence; messages of fragments without end; attachments that are never all there."""
+
+    async def main() -> None:
+        async with hosts(worker_python) as connect:
+            host = await connect("websocket")
+            where = urlsplit(host.url)
+            before = memory_of(host.url)
+            writers = []
+            for _ in range(50):
+                _, writer = await asyncio.open_connection(where.hostname, where.port)
+                writer.write(UPGRADE + frame(1, b"40/rpc,") + frame(2, b"abc", length=200_000_000))
+                writers.append(writer)
+            await asyncio.sleep(0.5)
+            assert memory_of(host.url) - before < 20 << 20
+            for fragment in (b"x", b""):
+                reader, writer = await asyncio.open_connection(where.hostname, where.port)
+                writer.write(UPGRADE + frame(1, b"40/rpc,") + frame(2, fragment, first=0))
+                with contextlib.suppress(ConnectionError):
+                    for _ in range(100):
+                        writer.write(frame(0, fragment, first=0) * 10_000)
+                        await writer.drain()
+                with contextlib.suppress(ConnectionError):
+                    await asyncio.wait_for(reader.read(), 20)  # it closes
+                writer.close()
+            assert memory_of(host.url) - before < 20 << 20
+            reader, writer = await asyncio.open_connection(where.hostname, where.port)
+            places = ",".join(f'{{"_placeholder":true,"num":{n}}}' for n in range(64))
+            writer.write(UPGRADE + frame(1, b"40/rpc,") + frame(1, f'4564-/rpc,["call",{places}]'.encode()))
+            with contextlib.suppress(ConnectionError):
+                for _ in range(20):
+                    writer.write(frame(2, bytes(20 << 20)))
+                    await writer.drain()
+            await asyncio.sleep(0.5)
+            assert memory_of(host.url) - before < 400 << 20  # one message's worth and its copy, at most
+            for writer in writers:
+                writer.close()
+            await host.call("a", "add", 1, 2)
+            assert await host.value_of("a") == 3
+
+    run(main())
+
+
+@pytest.mark.long
+def test_a_host_that_is_busy_for_a_while(worker_python: str) -> None:
+    """Neither its own sleep nor a worker that burns its processor ends the link, though pings go by."""
+
+    async def main() -> None:
+        async with hosts(worker_python) as connect:
+            host = await connect("websocket")
+            await host.call("burn", "burn", 60)
+            await host.call("late", "sleep", 20, "v")
+            await asyncio.sleep(0.5)
+            time.sleep(40)  # noqa: ASYNC251
+            assert await host.value_of("late") == "v"
+            assert await host.value_of("burn") is None
+
+    asyncio.run(asyncio.wait_for(main(), 150))

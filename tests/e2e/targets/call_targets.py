@@ -40,6 +40,12 @@ async def sleep_async(seconds: float, value: Any = None) -> Any:
     return value
 
 
+def burn(seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
 def append_line(path: str, line: str, seconds: float = 0) -> str:
     with open(path, "a") as stream:
         stream.write(line + "\n")
