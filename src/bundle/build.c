@@ -246,6 +246,7 @@ static int stage_venv(job *j)
                               .tools = &j->tools,
                               .python = &j->python,
                               .place = j->place,
+                              .context = j->context.root,
                               .subpath = j->context.subpath,
                               .lock = agx_records_get(&j->about, "lock"),
                               .own = &j->own,

@@ -61,22 +61,38 @@ static bool leads_out(const char *relative, const char *target)
         return false;
 }
 
-static int check_link(const linking *l, const agx_tree_entry *entry, agx_why *why)
+static int read_target(const agx_tree_entry *entry, char target[PATH_MAX], agx_why *why)
 {
-        char target[PATH_MAX];
-        ssize_t n = readlink(entry->path, target, sizeof(target) - 1);
-        int error;
+        ssize_t n = readlink(entry->path, target, PATH_MAX - 1);
 
         if (n < 0)
                 return agx_why_errno(why, errno, "link %s could not be read", entry->path);
         target[n] = 0;
-        if (leads_out(entry->relative, target))
-                return agx_why_set(why, "link", "/%s is a link to %s, which is outside of /nix", entry->relative,
-                                   target);
-        error = resolves(l->root, entry->relative);
-        return error ? agx_why_set(why, "link", "/%s is a dangling link to %s (%s)", entry->relative, target,
-                                   strerror(error))
-                     : 0;
+        return 0;
+}
+
+/* First all targets, so that a link out is blamed and not the one that leads to it. */
+static int check_target(const agx_tree_entry *entry, void *user, agx_why *why)
+{
+        char target[PATH_MAX];
+        int r = S_ISLNK(entry->st->st_mode) ? read_target(entry, target, why) : 0;
+
+        (void)user;
+        if (!r && S_ISLNK(entry->st->st_mode) && leads_out(entry->relative, target))
+                r = agx_why_set(why, "link", "/%s is a link to %s, which is outside of /nix", entry->relative, target);
+        return r;
+}
+
+static int check_link(const linking *l, const agx_tree_entry *entry, agx_why *why)
+{
+        int error = resolves(l->root, entry->relative);
+        char target[PATH_MAX];
+
+        if (!error)
+                return 0;
+        return read_target(entry, target, why) ? AGX_WHY_E_TOLD
+                                               : agx_why_set(why, "link", "/%s is a dangling link to %s (%s)",
+                                                             entry->relative, target, strerror(error));
 }
 
 static int check_entry(const agx_tree_entry *entry, void *user, agx_why *why)
@@ -99,7 +115,9 @@ int agx_checks_links(const agx_stage *s, agx_why *why)
 
         if (root < 0)
                 return agx_why_errno(why, errno, "%s could not be opened", s->tree);
-        r = agx_tree_walk(s->tree, check_entry, &(linking){s, root}, why);
+        r = agx_tree_walk(s->tree, check_target, NULL, why);
+        if (!r)
+                r = agx_tree_walk(s->tree, check_entry, &(linking){s, root}, why);
         if (!r && resolves(root, AGX_MANIFEST_ENTRYPOINT))
                 r = agx_why_set(why, "bundle", "there is no " AGX_MANIFEST_ENTRYPOINT);
         return r;

@@ -262,7 +262,7 @@ int agx_venv_add_own(const agx_venv_plan *p, agx_strv *closures, agx_strv *lacki
         agx_strv_addf(&argv, "agentix._project");
         agx_strv_addf(&argv, "own");
         agx_strv_add_str(&argv, c.site);
-        agx_strv_addf(&argv, "%s/%s", p->stage->src, p->subpath);
+        agx_strv_addf(&argv, "%s/%s", p->context, p->subpath); /* the copy may be rewritten */
         r = agx_strv_end(&argv);
         if (!r)
                 r = agx_records_ask(&answer, argv.items, why);

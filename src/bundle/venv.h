@@ -14,6 +14,7 @@ typedef struct agx_venv_plan {
         const agx_tools *tools;
         const agx_interpreter *python;
         const char *place;   /* where the copy of the context is seen in the jail */
+        const char *context; /* the user's own files */
         const char *subpath; /* the project in it */
         const char *lock;    /* directory of uv.lock in it; NULL: there is none */
         const agx_strv *own; /* names of our distributions that are installed here */
