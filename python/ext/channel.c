@@ -101,19 +101,30 @@ static int flush(channel *self)
         return r;
 }
 
-/* An answer that was made here. It waits if this thread goes on with calls that it has read already. */
-static int reply_with(channel *self, agx_buf *reply)
+/* Puts an answer where it goes with the next ones; false if there is no room or somebody is sending, perhaps for long. */
+static bool put_off(channel *self, agx_view reply)
 {
-        bool waits = agx_turns_leads(&self->turns) && self->in.n;
-        int r = -1;
+        bool done = false;
 
-        if (waits) {
-                pthread_mutex_lock(&self->sending);
-                if (self->out.len + reply->len <= CHANNEL_GATHER)
-                        r = agx_buf_append_view(&self->out, agx_buf_view(reply));
-                pthread_mutex_unlock(&self->sending);
-        }
-        if (r)
+        if (pthread_mutex_trylock(&self->sending))
+                return false;
+        if (self->out.len + reply.n <= CHANNEL_GATHER)
+                done = !agx_buf_append_view(&self->out, reply);
+        pthread_mutex_unlock(&self->sending);
+        return done;
+}
+
+/* Sends an answer that was made here, or puts it off if this thread leads and goes on with calls that it has read already.
+ * The lead must not be taken away while it is put where only the next leader looks; it may be while one is sent, which
+ * can last. */
+static int reply_in_turn(channel *self, agx_buf *reply)
+{
+        bool leads = agx_turns_resume(&self->turns), waits = leads && self->in.n && put_off(self, agx_buf_view(reply));
+        int r = 0;
+
+        if (leads)
+                agx_turns_keep(&self->turns);
+        if (!waits)
                 r = send_now(self, agx_buf_view(reply), AGX_VIEW_NULL);
         agx_buf_clear(reply);
         return r;
@@ -299,7 +310,7 @@ PyObject *agx_channel_receive(channel *self, agx_buf *reply, bool back)
 
         Py_BEGIN_ALLOW_THREADS;
         if (reply->len)
-                r = reply_with(self, reply);
+                r = reply_in_turn(self, reply);
         if (back)
                 atomic_fetch_add(&self->idle, 1);
         errno = -r;
@@ -314,12 +325,16 @@ PyObject *agx_channel_receive(channel *self, agx_buf *reply, bool back)
         return object;
 }
 
-void agx_channel_reply(channel *self, agx_buf *reply)
+void agx_channel_reply(channel *self, agx_buf *reply, bool in_loop)
 {
         if (!reply->len)
                 return;
         Py_BEGIN_ALLOW_THREADS;
-        reply_with(self, reply);
+        if (in_loop && self->polling)
+                reply_in_turn(self, reply);
+        else
+                send_now(self, agx_buf_view(reply), AGX_VIEW_NULL);
+        agx_buf_clear(reply);
         Py_END_ALLOW_THREADS;
 }
 
@@ -349,6 +364,7 @@ static int payload_at_hand(channel *self, agx_view *payload)
 static PyObject *hand_over(channel *self, PyObject *call)
 {
         self->for_loop = 0;
+        self->polling = false;
         self->handed = call;
         agx_turns_leave(&self->turns);
         Py_RETURN_FALSE;
@@ -396,9 +412,11 @@ static PyObject *channel_poll(channel *self, PyObject *unused)
         int got;
 
         (void)unused;
-        if (!agx_turns_resume(&self->turns))
+        self->polling = agx_turns_resume(&self->turns);
+        if (!self->polling)
                 Py_RETURN_FALSE;
         got = payload_at_hand(self, &payload);
+        self->polling = got == GOT_PAYLOAD;
         switch (got) {
         case GOT_PAYLOAD:
                 return polled(self, payload);

@@ -36,6 +36,7 @@ typedef struct agx_channel {
         char *bytes;
         PyObject *last_target; /* str: the name that the last call had */
         PyObject *handed;  /* a call that the loop has read and a thread has to run: the next leader's frame, or NULL */
+        bool polling;      /* the loop's thread leads and goes on reading; its own */
         bool has_loop;     /* there is a loop that takes the lead */
         unsigned for_loop; /* calls for it that were read in a row */
 
@@ -57,8 +58,8 @@ typedef struct agx_channel {
  * before anything is waited for. `back`: after that this thread counts as idle again. New reference, or NULL with an
  * exception set. */
 PyObject *agx_channel_receive(agx_channel *self, agx_buf *reply, bool back);
-/* Sends it now, or with the next ones if the caller goes on reading. Where that fails, so will the next read. */
-void agx_channel_reply(agx_channel *self, agx_buf *reply);
+/* Sends it now, or with the next ones if the caller is the loop and goes on reading. Where that fails, so will the next read. */
+void agx_channel_reply(agx_channel *self, agx_buf *reply, bool in_loop);
 /* Sends a frame and what waited before it. NULL with an exception set. */
 PyObject *agx_channel_send(agx_channel *self, const agx_frame *frame);
 

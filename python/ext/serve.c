@@ -185,7 +185,7 @@ PyObject *agx_channel_finish(agx_channel *self, PyObject *args)
         if (!is_plain(value))
                 Py_RETURN_FALSE;
         finish(self, (agx_ext_call *)call, value, &reply);
-        agx_channel_reply(self, &reply);
+        agx_channel_reply(self, &reply, true);
         Py_RETURN_TRUE;
 }
 
@@ -305,7 +305,7 @@ static PyObject *serve(agx_channel *self, agx_buf *reply)
                         return frame;
                 Py_DECREF(frame); /* it must not outlive its answer while this thread waits */
                 if (self->parked || is_full(self)) {
-                        agx_channel_reply(self, reply);
+                        agx_channel_reply(self, reply, false);
                         return Py_BuildValue("(ss)", "return", "");
                 }
                 back = true;
