@@ -99,7 +99,7 @@ fuzz: setup ## Fuzz every target for FUZZ_SECONDS each (libFuzzer)
 .PHONY: autobahn
 autobahn: setup ## The Autobahn test suite against both ends of our WebSocket (needs a Python 2.7)
 	$(call cmake_build,test,-DCMAKE_C_COMPILER=gcc -DAGENTIX_TESTS=ON)
-	@python tests/interop/autobahn.py build/test/ws_echo_uv build/autobahn || { code=$$?; [ $$code -eq 3 ] || exit $$code; }
+	python tests/interop/autobahn.py build/test/ws_echo_uv build/autobahn || { code=$$?; [ $$code -eq 3 ] || exit $$code; }
 
 .PHONY: pythons
 pythons: setup ## pytest under the other supported interpreters that this machine has

@@ -186,3 +186,17 @@ def test_without_reconnection_a_cut_fails_what_waits(run: Any, worker_python: st
                     assert isinstance(outcome, RuntimeUnreachable)
 
     run(main())
+
+
+@BOTH
+def test_fresh_clients_call_at_once(run: Any, worker_python: str, http_sync_ms: int | None) -> None:
+    async def main() -> None:
+        async with serve(python=worker_python) as url:
+
+            async def one(n: int) -> int:
+                async with RuntimeClient(url, http_sync_ms=http_sync_ms) as client:
+                    return await client.remote(t.add, n, n)
+
+            assert await asyncio.gather(*(one(n) for n in range(50))) == [2 * n for n in range(50)]
+
+    run(main())

@@ -214,6 +214,21 @@ def test_without_reconnection(run: Any, kind: str) -> None:
 
 
 @BOTH
+def test_a_server_that_knows_no_token_gets_none(run: Any, kind: str) -> None:
+    async def main() -> None:
+        async with stock_server(kind) as server:
+            async with RuntimeClient(server.url) as client:
+                assert await client.remote(t.add, 1, 2) == 3
+            client = RuntimeClient(server.url, token="0123456789abcdef" * 4)
+            with pytest.raises(RuntimeUnreachable, match="did not prove"):
+                await client.remote(t.add, 1, 2)
+            await client.close()
+            assert (await server.journal())["posts"] == 1
+
+    run(main())
+
+
+@BOTH
 def test_large_values(run: Any, kind: str) -> None:
     async def main() -> None:
         async with (

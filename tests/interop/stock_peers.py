@@ -91,7 +91,7 @@ class StockServer:
             *program, f"--port={self.port}", *words, stdout=asyncio.subprocess.PIPE, env=environment()
         )
         assert self.process.stdout is not None
-        line = await asyncio.wait_for(self.process.stdout.readline(), 20)
+        line = await asyncio.wait_for(self.process.stdout.readline(), 45)
         assert line.startswith(b"ready"), line
 
     async def kill(self) -> None:

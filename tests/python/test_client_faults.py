@@ -396,6 +396,8 @@ GARBAGE = [
     b"HTTP/1.1 100 Continue\r\n\r\n" * 1000,
     b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
     b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000,
+    b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + b"\x91" * 100_000,
+    b"HTTP/1.1 200 OK\r\nContent-Length: 100008\r\n\r\n\x82\xa2ok\xc3\xa1k\x90" + b"\x91" * 100_000,
     b"HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n\x82\xa2ok\xc3\xa5value\xc6\xff\xff\xff\xff1234",
 ]
 
