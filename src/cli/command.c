@@ -31,7 +31,7 @@ static const agx_opt common_opts[] = {
         {AGX_OPT_END},
 };
 
-static const agx_opt top_opts[] = {
+const agx_opt agx_command_top_options[] = {
         {AGX_OPT_FLAG, 'V', "version", .help = "show the version", .offset = offsetof(common, version)},
         {AGX_OPT_END},
 };
@@ -50,24 +50,31 @@ static void trail_add(trail *t, const char *name)
         snprintf(t->text + n, sizeof(t->text) - n, n ? " %s" : "%s", name);
 }
 
+void agx_command_options(const agx_command *command, agx_opt_set sets[4])
+{
+        sets[0] = (agx_opt_set){command->opts ? command->opts : no_opts, NULL};
+        sets[1] = (agx_opt_set){command->format ? format_opts : no_opts, NULL};
+        sets[2] = (agx_opt_set){common_opts, NULL};
+        sets[3] = (agx_opt_set){NULL, NULL};
+}
+
 /* ---- help ---- */
 
-static void print_children(agx_cli *cli, const agx_command *const *children, FILE *to)
+static void print_children(const agx_command *const *children, FILE *to)
 {
-        (void)cli;
         fputs("\nCommands:\n", to);
         for (; *children; children++)
                 fprintf(to, "  %-14s%s\n", (*children)->name, (*children)->summary);
 }
 
-static void print_help_top(agx_cli *cli, FILE *to)
+static void print_help_top(FILE *to)
 {
-        const agx_opt_set sets[] = {{top_opts, NULL}, {common_opts, NULL}, {NULL, NULL}};
+        const agx_opt_set sets[] = {{agx_command_top_options, NULL}, {common_opts, NULL}, {NULL, NULL}};
 
         fputs("Run importable Python functions in sandboxes: build bundles, deploy them, look after what runs\n\n"
               "Usage: agentix [OPTIONS] COMMAND [ARGS]...\n",
               to);
-        print_children(cli, agx_commands, to);
+        print_children(agx_commands, to);
         agx_opt_print_options(sets, to);
         fputs("\nagentix COMMAND --help tells more. A command that is not in the list is looked for on PATH as\n"
               "agentix-COMMAND.\n",
@@ -77,9 +84,9 @@ static void print_help_top(agx_cli *cli, FILE *to)
 static void print_help(agx_cli *cli, const agx_command *command, const trail *t, FILE *to)
 {
         const agx_opt *own = command->opts ? command->opts : no_opts;
-        const agx_opt_set sets[] = {
-                {own, NULL}, {command->format ? format_opts : no_opts, NULL}, {common_opts, NULL}, {0}};
+        agx_opt_set sets[4];
 
+        agx_command_options(command, sets);
         fprintf(to, "%s\n\nUsage: %s", command->summary, t->text);
         if (command->children)
                 fputs(" [OPTIONS] COMMAND [ARGS]...", to);
@@ -89,7 +96,7 @@ static void print_help(agx_cli *cli, const agx_command *command, const trail *t,
         if (command->text)
                 fprintf(to, "\n%s", command->text);
         if (command->children)
-                print_children(cli, command->children, to);
+                print_children(command->children, to);
         agx_opt_print_arguments(own, to);
         if (command->more)
                 command->more(cli, to);
@@ -237,7 +244,7 @@ int agx_command_main(agx_cli *cli, int argc, char *const *argv)
         int at;
 
         cli->say.json = asks_for_json(argc, argv);
-        at = read_leading(cli, top_opts, &t, argc, argv, &c);
+        at = read_leading(cli, agx_command_top_options, &t, argc, argv, &c);
         if (at < 0)
                 return AGX_EXIT_USAGE;
         if (c.version && !c.help) {
@@ -245,7 +252,7 @@ int agx_command_main(agx_cli *cli, int argc, char *const *argv)
                 return AGX_EXIT_OK;
         }
         if (c.help || at == argc) {
-                print_help_top(cli, c.help ? cli->say.out : cli->say.err);
+                print_help_top(c.help ? cli->say.out : cli->say.err);
                 return c.help ? AGX_EXIT_OK : AGX_EXIT_USAGE;
         }
         command = find_child(agx_commands, argv[at]);

@@ -37,7 +37,12 @@ struct agx_cli {
 
 extern const agx_command *const agx_commands[];
 
-/* "agentix bundle verify" as it was called; lives as long as the process. */
+/* Every option that a command takes, its own and the common ones, in three tables. Values are not set. */
+void agx_command_options(const agx_command *command, agx_opt_set sets[4]);
+/* Options of `agentix` itself. */
+extern const agx_opt agx_command_top_options[];
+
+/* Does what the command line says; the exit code. */
 int agx_command_main(agx_cli *cli, int argc, char *const *argv);
 
 #endif

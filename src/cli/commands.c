@@ -12,6 +12,8 @@ const agx_command *const agx_commands[] = {
         &agx_command_rm,
         &agx_command_prune,
         &agx_command_doctor,
+        &agx_command_config,
+        &agx_command_completion,
         &agx_command_version,
         NULL,
 };

@@ -11,6 +11,8 @@ extern const agx_command agx_command_ps;
 extern const agx_command agx_command_rm;
 extern const agx_command agx_command_prune;
 extern const agx_command agx_command_doctor;
+extern const agx_command agx_command_config;
+extern const agx_command agx_command_completion;
 extern const agx_command agx_command_version;
 
 #endif
