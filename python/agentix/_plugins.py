@@ -6,10 +6,12 @@
 The answer is one JSON object. Whatever a plugin prints or raises, even SystemExit, does not disturb it.
 """
 
+import functools
+import importlib
 import json
 import os
+import re
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,20 @@ _ANSWER_FD = 3
 _NIX = "agentix.nix"
 
 
-def _probe(group: str, name: str, value: str) -> dict[str, Any]:
-    loaded = EntryPoint(name=name, value=value, group=group).load()
+_VALUE = re.compile(r"(?P<module>[\w.]+)\s*(:\s*(?P<attribute>[\w.]+))?\s*(\[.*\])?$")
+
+
+def _load(value: str) -> Any:
+    """Import what an entry point names; importlib.metadata would do the same, and take longer to import than most plugins."""
+    match = _VALUE.match(value)
+    if match is None:
+        raise ImportError(f"not of the form module:attribute: {value!r}")
+    attributes = filter(None, (match["attribute"] or "").split("."))
+    return functools.reduce(getattr, attributes, importlib.import_module(match["module"]))
+
+
+def _probe(group: str, _name: str, value: str) -> dict[str, Any]:
+    loaded = _load(value)
     if group == _NIX:
         _check_nix(loaded)
         return {"ok": True, "deploys": False, "summary": _summary(loaded)}
@@ -39,10 +53,10 @@ def _summary(thing: Any) -> str:
     return lines[0].strip().rstrip(".") if lines else ""
 
 
-def _deploy(group: str, name: str, value: str, bundle: str, label: str, platform: str) -> dict[str, Any]:
+def _deploy(_group: str, _name: str, value: str, bundle: str, label: str, platform: str) -> dict[str, Any]:
     import asyncio
 
-    provider = EntryPoint(name=name, value=value, group=group).load()()
+    provider = _load(value)()
     deployed = asyncio.run(provider.deploy_bundle(Path(bundle), name=label or None, platform=platform or None))
     return {
         "bundle": str(deployed.bundle),
