@@ -23,7 +23,7 @@ _VALUE = re.compile(r"(?P<module>[\w.]+)\s*(:\s*(?P<attribute>[\w.]+))?\s*(\[.*\
 
 
 def _load(value: str) -> Any:
-    """Import what an entry point names; importlib.metadata would do the same, and take longer to import than most plugins."""
+    """Import what an entry point names. importlib.metadata, which would do the same, is slower to import than most."""
     match = _VALUE.match(value)
     if match is None:
         raise ImportError(f"not of the form module:attribute: {value!r}")

@@ -1,12 +1,11 @@
 """The command `agentix`: its voice, its exit codes, plugins, and `agentix.cli.main`.
 
-Help and error texts are held against `snapshots/`; `AGENTIX_UPDATE_SNAPSHOTS=1 pytest tests/e2e/test_cli.py` writes them
-anew, for a person to look at the difference.
+Help and error texts are held against `snapshots/`; with `AGENTIX_UPDATE_SNAPSHOTS=1` they are written anew, for a person
+to look at the difference.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import shutil
@@ -273,7 +272,8 @@ class Acme:
         print("noise while deploying")
         if name == "fail":
             raise RuntimeError("the cloud says no")
-        return DeployedBundle(f"acme:{bundle.name}", platform, {"b": "2", "a": "1"}, {"look": "acme ls", "drop": "acme rm"})
+        hints = {"look": "acme ls", "drop": "acme rm"}
+        return DeployedBundle(f"acme:{bundle.name}", platform, {"b": "2", "a": "1"}, hints)
 class Plain:
     """Cannot deploy."""
 '''
@@ -405,7 +405,7 @@ def engine(tmp_path: Path) -> Path:
     script.parent.mkdir()
     (tmp_path / "boxes").mkdir()
     script.write_text(
-        f'''#!/bin/sh
+        f"""#!/bin/sh
 cd {tmp_path}/boxes || exit 1
 case $1 in
 ps) echo "WARNING: something" >&2; for format; do :; done
@@ -418,7 +418,7 @@ ps) echo "WARNING: something" >&2; for format; do :; done
     done ;;
 rm) for box; do :; done; rm "$box" ;;
 esac
-'''
+"""
     )
     script.chmod(0o755)
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -505,10 +505,12 @@ def test_bash_completes(cli: Cli, tmp_path: Path) -> None:
     assert complete(script, "agentix version --format j") == ["json"]
 
 
-def test_config_show(cli: Cli, tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    project.mkdir()
-    rows = {row["name"]: row for row in json.loads(cli.run("config", "show", "--format", "json", cwd=project).stdout)["settings"]}
-    assert rows["bundle-cache-dir"] == {"name": "bundle-cache-dir", "value": str(cli.cache), "from": "default"}
-    rows = {row["name"]: row for row in cli.json("config", "show", AGENTIX_BUNDLE_CACHE_DIR="/x")["settings"]}
-    assert rows["bundle-cache-dir"] == {"name": "bundle-cache-dir", "value": "/x", "from": "AGENTIX_BUNDLE_CACHE_DIR"}
+def test_config_show(cli: Cli) -> None:
+    def cache(**env: str) -> dict[str, str]:
+        rows = cli.json("config", "show", **env)["settings"]
+        return next(row for row in rows if row["name"] == "bundle-cache-dir")
+
+    assert cache() == {"name": "bundle-cache-dir", "value": str(cli.cache), "from": "default"}
+    assert cache(AGENTIX_BUNDLE_CACHE_DIR="/x")["value"] == "/x"
+    assert cache(AGENTIX_BUNDLE_CACHE_DIR="/x")["from"] == "AGENTIX_BUNDLE_CACHE_DIR"
+    assert f"bundle-cache-dir -> {cli.cache}  (default)\n" in cli.run("config", "show").stdout
