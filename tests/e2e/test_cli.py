@@ -1,7 +1,7 @@
 """The command `agentix`: its voice, its exit codes, plugins, and `agentix.cli.main`.
 
-Help and error texts are held against `snapshots/`; with `AGENTIX_UPDATE_SNAPSHOTS=1` they are written anew, for a person
-to look at the difference.
+Help and error texts are held against `snapshots/`; with `AGENTIX_UPDATE_SNAPSHOTS=1` they are written anew, for a
+person to look at the difference.
 """
 
 from __future__ import annotations
