@@ -237,6 +237,16 @@ void agx_calls_ack(agx_client *c, uint64_t counter)
         c->acks[(c->ack_first + c->n_acks++) % AGX_CLIENT_ACKS_KEPT] = counter;
 }
 
+void agx_calls_ack_again(agx_client *c, agx_buf *counters)
+{
+        uint64_t counter;
+
+        for (; counters->len; agx_buf_consume(counters, sizeof(counter))) {
+                memcpy(&counter, agx_buf_view(counters).p, sizeof(counter));
+                agx_calls_ack(c, counter);
+        }
+}
+
 agx_view agx_calls_id(const agx_client *c, uint64_t counter, char id[AGX_CLIENT_ID_MAX + 1])
 {
         int n = snprintf(id, AGX_CLIENT_ID_MAX + 1, "%s-%llu", c->name, (unsigned long long)counter);

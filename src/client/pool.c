@@ -94,6 +94,7 @@ void agx_pool_close(agx_client *c, agx_client_conn *conn)
 {
         if (conn->state == CONN_CLOSING)
                 return;
+        agx_calls_ack_again(c, &conn->acks);
         conn->call = NULL;
         conn->http.tail = AGX_VIEW_NULL; /* borrowed from a call that may go any moment */
         agx_buf_clear(&conn->http.out);
@@ -261,6 +262,7 @@ void agx_pool_abandon(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
         if (!conn->http.written) {
                 agx_list_unlink(&conn->write);
                 agx_httpconn_revoke(&conn->http);
+                agx_calls_ack_again(c, &conn->acks);
                 agx_pool_release(c, conn, now_ms);
         } else if (!agx_httpconn_flushed(&conn->http)) {
                 agx_pool_close(c, conn); /* half a request runs nothing */
@@ -374,6 +376,7 @@ int agx_pool_open(agx_client *c, agx_siolink_lane lane, uint64_t now_ms)
         }
         agx_list_init(&conn->link);
         agx_list_init(&conn->write);
+        agx_buf_init(&conn->acks, AGX_CLIENT_ACKS_SENT * sizeof(uint64_t));
         conn->state = CONN_TO_OPEN;
         conn->since_ms = now_ms;
         agx_list_push_back(&c->to_open, &conn->link);

@@ -164,6 +164,10 @@ void agx_reply_read(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
                 agx_pool_proved(c, conn, now_ms);
                 return;
         }
+        if (judge(conn->http.status) == VERDICT_OUTCOME || judge(conn->http.status) == VERDICT_ACCEPTED)
+                agx_buf_clear(&conn->acks);
+        else
+                agx_calls_ack_again(c, &conn->acks);
         if (conn->state == CONN_DRAINING && conn->drained && conn->http.status == 200)
                 agx_calls_ack(c, conn->drained);
         if (conn->state == CONN_DRAINING && conn->cancelled && conn->http.status == 202)

@@ -188,8 +188,11 @@ int agx_request_call(agx_client *c, agx_client_conn *conn, agx_client_call *call
                 return r;
         if (apart)
                 http->tail = arguments;
-        c->ack_first = (c->ack_first + n_acks) % AGX_CLIENT_ACKS_KEPT;
-        c->n_acks -= n_acks;
+        for (; n_acks; --n_acks) { /* without memory for the note, a lost one is not said again */
+                agx_buf_append(&conn->acks, &c->acks[c->ack_first], sizeof(c->acks[0]));
+                c->ack_first = (c->ack_first + 1) % AGX_CLIENT_ACKS_KEPT;
+                --c->n_acks;
+        }
         return 0;
 }
 

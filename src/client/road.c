@@ -179,6 +179,8 @@ static bool has_calls(const agx_client *c)
 static void ask_all_again(agx_client *c)
 {
         say_cancels_again(c);
+        c->acks_due = c->acks_due || c->said.len;
+        agx_calls_ack_again(c, &c->said);
         agx_list_foreach_safe(node, &c->asked)
         {
                 agx_client_call *call = call_of(node);
@@ -558,6 +560,21 @@ static int say_cancels(agx_client *c)
         return 0;
 }
 
+/* The first `n` acks have been said. Of those said long ago none is lost that matters: the oldest make room. */
+static void note_acks_said(agx_client *c, size_t n)
+{
+        for (; n; --n) {
+                uint64_t *counter = &c->acks[c->ack_first];
+
+                if (agx_buf_append(&c->said, counter, sizeof(*counter)) == AGX_BUF_E_FULL) {
+                        agx_buf_consume(&c->said, sizeof(*counter));
+                        agx_buf_append(&c->said, counter, sizeof(*counter));
+                }
+                c->ack_first = (c->ack_first + 1) % AGX_CLIENT_ACKS_KEPT;
+                --c->n_acks;
+        }
+}
+
 static int say_acks(agx_client *c)
 {
         while (c->acks_due && c->n_acks) {
@@ -572,8 +589,7 @@ static int say_acks(agx_client *c)
                 r = say(c, AGX_RPC_ACK, &w, AGX_VIEW_NULL, NULL);
                 if (r)
                         return r;
-                c->ack_first = (c->ack_first + n) % AGX_CLIENT_ACKS_KEPT;
-                c->n_acks -= n;
+                note_acks_said(c, n);
         }
         c->acks_due = false;
         return 0;

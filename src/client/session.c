@@ -36,6 +36,7 @@ static void init_scalars(agx_client *c, const agx_client_config *config)
         agx_buf_init(&c->link_fields, AGX_HTTP_HEAD_MAX);
         agx_buf_init(&c->cancels, AGX_CLIENT_CANCELS_KEPT * sizeof(agx_client_cancel));
         agx_buf_init(&c->unconfirmed, AGX_CLIENT_CANCELS_KEPT * sizeof(agx_client_cancel));
+        agx_buf_init(&c->said, AGX_CLIENT_ACKS_SAID * sizeof(uint64_t));
         agx_buf_init(&c->health_head, AGX_HTTP_HEAD_MAX);
         agx_buf_init(&c->token, AGX_HTTP_HEAD_MAX);
         agx_buf_init(&c->scratch, AGX_CLIENT_OUT_MAX);
@@ -74,6 +75,7 @@ static void free_conn(agx_client_conn *conn)
         if (conn->call)
                 free_call(conn->call);
         agx_httpconn_deinit(&conn->http);
+        agx_buf_deinit(&conn->acks);
         free(conn);
 }
 
@@ -104,6 +106,7 @@ void agx_client_free(agx_client *c)
         agx_buf_deinit(&c->link_path);
         agx_buf_deinit(&c->cancels);
         agx_buf_deinit(&c->unconfirmed);
+        agx_buf_deinit(&c->said);
         agx_buf_deinit(&c->health_head);
         agx_buf_deinit(&c->scratch);
         free(c);

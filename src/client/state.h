@@ -83,6 +83,7 @@ struct agx_client_conn {
         uint32_t generation;
         uint64_t since_ms; /* in this state */
         agx_client_call *call;
+        agx_buf acks;     /* what its request acknowledges, as counters */
         uint64_t drained; /* DRAINING: counter to acknowledge */
         bool cancelled;   /* DRAINING: and to cancel, if it runs */
         bool is_lane;     /* made to be one of the link's */
@@ -137,8 +138,10 @@ struct agx_client {
         bool link_absent;         /* this instance offers none */
         unsigned link_failures;   /* in a row */
         uint64_t link_reopen_ms;  /* not before */
+        bool link_resting;        /* it is not opened for cancels alone */
         agx_buf cancels;          /* of agx_client_cancel: to be said */
         agx_buf unconfirmed;      /* likewise: said, and nothing was heard of their calls since */
+        agx_buf said;             /* counters: the last ones that were acknowledged on this link */
         bool acks_due;            /* some are of results that came over the link */
 };
 
@@ -164,6 +167,7 @@ void agx_calls_lost(agx_client *c, agx_client_call *call, const char *why, uint6
 void agx_calls_instance_changed(agx_client *c, agx_client_call *call);
 void agx_calls_insert(agx_list *list, agx_client_call *call); /* by its counter */
 void agx_calls_ack(agx_client *c, uint64_t counter);
+void agx_calls_ack_again(agx_client *c, agx_buf *counters); /* they may not have arrived; empties it */
 agx_view agx_calls_id(const agx_client *c, uint64_t counter, char id[AGX_CLIENT_ID_MAX + 1]);
 uint64_t agx_calls_backoff(agx_client *c, unsigned nth);
 

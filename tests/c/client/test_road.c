@@ -206,6 +206,59 @@ static void test_result_survives_a_lost_link(void **state)
         close_server(&s);
 }
 
+/* What was acknowledged on a link that was lost is acknowledged again on the next one. */
+static void test_lost_acks_are_said_again(void **state)
+{
+        agx_client_config config = link_config(UINT64_MAX);
+        agx_client_call *call, *other;
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        call = call_with(&s, "x");
+        other = call_with(&s, "y");
+        settle(&s);
+        end_call(&s, &s.calls[0]);
+        assert_is_value(&s, call, "x");
+        settle(&s);
+        assert_true(s.calls[0].gone);
+        s.calls[0].gone = false; /* as if the event had been lost with the link */
+        s.calls[0].kept = true;
+        cut_link(&s);
+        settle(&s);
+        assert_int_equal(s.links, 2);
+        assert_true(s.calls[0].gone);
+        end_call(&s, &s.calls[1]);
+        assert_is_value(&s, other, "y");
+        close_server(&s);
+}
+
+/* The acknowledgements of a POST that was lost are not lost with it. */
+static void test_acks_of_a_lost_post(void **state)
+{
+        agx_client_config config = link_config(1000);
+        agx_client_call *call;
+        server s;
+        end *e;
+
+        (void)state;
+        config.link = false;
+        open_server(&s, &config);
+        s.at_once = true;
+        call = call_with(&s, "x");
+        assert_is_value(&s, call, "x");
+        call = call_with(&s, "y");
+        e = must_ask(&s.f);
+        assert_int_equal(e->n_acks, 1);
+        drop(&s.f, e);
+        e = must_ask(&s.f); /* its second POST carries them again */
+        assert_int_equal(e->n_acks, 1);
+        assert_string_equal(e->acks, "000102030405060708090a0b0c0d0e0f-1 ");
+        assert_is_value(&s, call, "y");
+        assert_int_equal(agx_client_count(s.f.client).acks, 1); /* that of y */
+        close_server(&s);
+}
+
 static void test_lost_post_is_resumed(void **state)
 {
         agx_client_config config = link_config(100);
@@ -823,6 +876,8 @@ int main(void)
                 cmocka_unit_test(test_failing_posts_fall_back_to_the_link),
                 cmocka_unit_test(test_neither_road),
                 cmocka_unit_test(test_result_survives_a_lost_link),
+                cmocka_unit_test(test_lost_acks_are_said_again),
+                cmocka_unit_test(test_acks_of_a_lost_post),
                 cmocka_unit_test(test_lost_post_is_resumed),
                 cmocka_unit_test(test_dropped_and_other_instances),
                 cmocka_unit_test(test_no_reconnection_fails_all),
