@@ -239,10 +239,12 @@ void agx_pool_proved(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
         c->reopen_ms = 0;
         c->connected = true;
         agx_calls_start_clocks(c, now_ms);
-        if (conn->is_lane)
+        if (conn->is_lane) {
                 agx_road_begin(c, conn, now_ms);
-        else
+        } else {
+                c->link_resting = false; /* the server is there again */
                 agx_pool_release(c, conn, now_ms);
+        }
 }
 
 /* ---- using ---- */

@@ -6,6 +6,7 @@
  * loss the next link begins with one `resume` of what is awaited, whatever happened before.
  *
  * A cancel counts as delivered once its call's end is heard; until then it is said anew on each new link, and asked about.
+ * If no link can be had for cancels alone, they wait until the server is heard of again.
  *
  * A result is taken in whatever state its call is here: a call that is being sent again, or whose POST still waits, has
  * been run all the same. Whatever is heard is acknowledged, wanted or not.
@@ -16,7 +17,7 @@
 
 #include <stdio.h>
 
-enum { LONELY_FAILURES = 3 }; /* a link wanted for cancels alone is given up after so many */
+enum { LONELY_FAILURES = 12 }; /* a link wanted for cancels alone is not tried any more after so many, for now */
 
 static agx_client_call *call_of(agx_list *node)
 {
@@ -70,6 +71,7 @@ static agx_client_cancel first_cancel(const agx_buf *notes)
 
 void agx_road_cancel(agx_client *c, uint64_t counter, uint32_t generation)
 {
+        c->link_resting = false;
         if (agx_road_is_open(c))
                 note_cancel(&c->cancels, &(agx_client_cancel){.counter = counter, .generation = generation});
 }
@@ -224,9 +226,7 @@ void agx_road_drop(agx_client *c, uint64_t now_ms)
 
 static bool gives_up(const agx_client *c)
 {
-        if (!c->connected || !c->config.reconnect || (c->config.attempts && c->link_failures > c->config.attempts))
-                return true;
-        return !has_calls(c) && c->link_failures >= LONELY_FAILURES;
+        return !c->connected || !c->config.reconnect || (c->config.attempts && c->link_failures > c->config.attempts);
 }
 
 /* The link is over, for a reason that the next one may not have. `reason` may be the link's own words. */
@@ -245,6 +245,7 @@ static void lose(agx_client *c, const char *reason, uint64_t now_ms)
                 agx_road_fail(c, text);
                 return;
         }
+        c->link_resting = !has_calls(c) && c->link_failures >= LONELY_FAILURES;
         if (joined_ms && c->link_failures == 1)
                 c->link_reopen_ms = now_ms;
         else
@@ -771,7 +772,7 @@ static void work_lanes(agx_client *c, uint64_t now_ms)
 
 static bool is_wanted(const agx_client *c)
 {
-        return agx_road_is_open(c) && (has_calls(c) || c->cancels.len);
+        return agx_road_is_open(c) && (has_calls(c) || (c->cancels.len && !c->link_resting));
 }
 
 void agx_road_pump(agx_client *c, uint64_t now_ms)

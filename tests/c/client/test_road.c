@@ -477,6 +477,36 @@ static void test_cancel_that_overtakes(void **state)
         close_server(&s);
 }
 
+/* No link can be had for long: the cancel waits, and goes out once the server is heard of again. */
+static void test_cancel_survives_an_outage(void **state)
+{
+        agx_client_config config = link_config(100);
+        agx_client_call *call;
+        server s;
+
+        (void)state;
+        config.attempts = 0;
+        open_server(&s, &config);
+        call = call_with(&s, "x");
+        settle(&s);
+        assert_int_equal(s.n_calls, 1);
+        s.f.refuse_open = "refused";
+        cut_link(&s);
+        agx_client_call_free(s.f.client, call, s.f.now);
+        for (int i = 0; i < 100; ++i)
+                let_pass(&s, 1000);
+        assert_int_equal(agx_client_timer(s.f.client), UINT64_MAX); /* an idle client does not ask for ever */
+        assert_int_equal(agx_client_count(s.f.client).cancels, 1);
+        s.f.refuse_open = NULL;
+        s.at_once = true;
+        call = call_with(&s, "y");
+        assert_is_value(&s, call, "y");
+        settle(&s);
+        assert_true(s.calls[0].cancelled);
+        assert_int_equal(agx_client_count(s.f.client).cancels, 0);
+        close_server(&s);
+}
+
 static void test_call_never_sent_is_taken_back(void **state)
 {
         for (int sync = 0; sync < 2; ++sync) {
@@ -887,6 +917,7 @@ int main(void)
                 cmocka_unit_test(test_silent_link_ends_after_its_heartbeat),
                 cmocka_unit_test(test_abandoned_call_is_cancelled),
                 cmocka_unit_test(test_cancel_that_overtakes),
+                cmocka_unit_test(test_cancel_survives_an_outage),
                 cmocka_unit_test(test_call_never_sent_is_taken_back),
                 cmocka_unit_test(test_deadline_cancels),
                 cmocka_unit_test(test_abandoned_while_it_is_sent),
