@@ -11,7 +11,7 @@
 
 const char sim_token[] = "a-token-of-the-simulator";
 
-enum { STILL_MAX = 2000000, LOOK_EVERY = 512 };
+enum { STILL_MAX = 2000000, STEPS_PER_CALL = 20000, LOOK_EVERY = 512 };
 
 /* ---- turns ---- */
 
@@ -268,6 +268,8 @@ static bool step(sim *s, uint64_t until)
         s->still = s->clock.now == before ? s->still + 1 : 0;
         if (s->still > STILL_MAX)
                 sim_judge_blame(s->judge, 0, "time stands still");
+        if (s->clock.steps > (uint64_t)STEPS_PER_CALL * (s->plan.calls + 100))
+                sim_judge_blame(s->judge, 0, "the run does not come to an end");
         if (s->box && s->clock.steps % LOOK_EVERY == 0)
                 sim_box_judge(s->box, false);
         return true;
@@ -317,14 +319,7 @@ static void heal(sim *s)
                 w->up.budget = w->down.budget = UINT64_MAX;
                 sim_wire_notice(w, sim_draw(&s->clock, 1000));
         }
-        if (s->box && s->box->site.draining) {
-                sim_box_kill(s->box);
-                s->box = NULL;
-        }
-        if (!s->box) {
-                s->box = sim_box_new(s);
-                sim_note_key(s, SIM_RESTARTED, 0, 0, 0, 0, 0);
-        }
+        sim_box_mend(s);
 }
 
 static void rest_strangers(sim *s)

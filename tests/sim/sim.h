@@ -97,6 +97,7 @@ struct sim {
         bool well; /* no more trouble is made */
         sim_timer trouble;
         agx_list released; /* workers to be freed at the end of the turn */
+        unsigned troubles;
         uint64_t restarts, deaths, repeats, refused;
 };
 
@@ -173,6 +174,8 @@ bool sim_stranger_idle(const sim_stranger *x);
 
 void sim_plan_draw(sim *s, uint64_t seed, uint32_t calls);
 void sim_trouble_begin(sim *s);
+/* There is a box that serves. */
+void sim_box_mend(sim *s);
 /* A host may connect now. */
 bool sim_may_connect(sim *s);
 

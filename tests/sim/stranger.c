@@ -19,7 +19,7 @@ struct sim_stranger {
         sim_wire *wire;
         agx_siolink *link;
         uint64_t instance; /* that the link leads to */
-        uint64_t numbers;
+        uint64_t numbers, acts;
         agx_list posts;
         bool rests;
 };
@@ -362,7 +362,8 @@ static void on_act(sim_timer *t)
         sim_clock *c = &x->s->clock;
         sim_job *job = some_job(x);
 
-        sim_timer_set(c, t, c->now + 1 + sim_draw(c, 2 * x->s->plan.gap_ms + 20));
+        if (++x->acts <= x->s->plan.calls / 2) /* on a long run it has seen enough some time */
+                sim_timer_set(c, t, c->now + 1 + sim_draw(c, 2 * x->s->plan.gap_ms + 40));
         if (job && job->host < x->s->plan.n_hosts && sim_once_in(c, x->s->plan.repeat_one_in))
                 repeat(x, job);
         else if (!x->link)

@@ -4,6 +4,8 @@
  */
 #include "box.h"
 
+enum { TROUBLES_MAX = 60 }; /* of a run: later ones would only repeat what was seen */
+
 static uint64_t pick(sim_clock *c, const uint64_t *of, size_t n)
 {
         return of[sim_draw(c, n)];
@@ -104,6 +106,16 @@ static void come_back(sim *s)
         ++s->restarts;
 }
 
+void sim_box_mend(sim *s)
+{
+        if (s->box && s->box->site.draining) {
+                sim_box_kill(s->box);
+                s->box = NULL;
+        }
+        if (!s->box)
+                come_back(s);
+}
+
 static void restart(sim *s)
 {
         if (s->box && (sim_box_stopped(s->box) || !sim_once_in(&s->clock, 3))) {
@@ -137,6 +149,10 @@ static void on_trouble(sim_timer *t)
 
         if (s->well)
                 return;
+        if (++s->troubles > TROUBLES_MAX) {
+                sim_box_mend(s);
+                return;
+        }
         happen(s);
         sim_timer_set(&s->clock, t, s->clock.now + 1 + sim_draw(&s->clock, 2 * s->plan.trouble_ms));
 }
