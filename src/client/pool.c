@@ -235,6 +235,8 @@ void agx_pool_proved(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
                 return;
         }
         learn(c, conn, &health);
+        if (!conn->is_lane)
+                agx_road_learned(c, now_ms);
         c->failures = 0;
         c->reopen_ms = 0;
         c->connected = true;

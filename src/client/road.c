@@ -334,6 +334,13 @@ void agx_road_begin(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
                 lose(c, "out of memory", now_ms);
 }
 
+/* A link with an earlier instance may look alive for minutes: nothing that is said on it is heard by this one. */
+void agx_road_learned(agx_client *c, uint64_t now_ms)
+{
+        if (c->link && c->link_generation && c->link_generation != c->generation)
+                agx_road_end(c, now_ms);
+}
+
 static void fail_other_instances(agx_client *c, agx_list *list)
 {
         agx_list_foreach_safe(node, list)

@@ -181,7 +181,9 @@ bool agx_road_is_open(const agx_client *c); /* whether a link may be had */
 bool agx_road_is_joined(const agx_client *c);
 void agx_road_await(agx_client *c, agx_client_call *call); /* the server may have it: its end is awaited on the link */
 void agx_road_begin(agx_client *c, agx_client_conn *conn, uint64_t now_ms); /* a lane's connection is proved */
-/* Likewise: it is gone, or never came. */
+/* The instance may have become known to be another one. */
+void agx_road_learned(agx_client *c, uint64_t now_ms);
+/* A lane's connection is gone, or never came. */
 void agx_road_lane_lost(agx_client *c, agx_siolink_lane lane, const char *why, uint64_t now_ms);
 void agx_road_end(agx_client *c,
                   uint64_t now_ms); /* no link any more; what was awaited on it is to be asked for again */

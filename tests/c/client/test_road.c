@@ -507,6 +507,37 @@ static void test_cancel_survives_an_outage(void **state)
         close_server(&s);
 }
 
+/* The server was restarted, and nobody has told the old link. */
+static void test_link_with_an_earlier_instance(void **state)
+{
+        agx_client_config config = link_config(100);
+        agx_client_call *old, *call;
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        old = call_with(&s, "old");
+        settle(&s);
+        assert_int_equal(s.links, 1);
+        s.instance = 1;
+        s.f.instance = "two";
+        s.link = NULL; /* it stays open, and nobody is there */
+        for (size_t i = 0; i < s.f.n_ends; ++i)
+                if (s.f.ends[i].conn && !s.f.ends[i].peer)
+                        drop(&s.f, &s.f.ends[i]);
+        work(&s.f);
+        call = call_with(&s, "x");
+        settle(&s);
+        agx_client_call_free(s.f.client, call, s.f.now);
+        settle(&s);
+        let_pass(&s, 1000);
+        assert_int_equal(s.links, 2);
+        assert_int_equal(s.n_calls, 2);
+        assert_true(s.calls[1].cancelled);
+        assert_fault(&s.f, old, "ResultUnavailable", "instance_changed");
+        close_server(&s);
+}
+
 static void test_call_never_sent_is_taken_back(void **state)
 {
         for (int sync = 0; sync < 2; ++sync) {
@@ -918,6 +949,7 @@ int main(void)
                 cmocka_unit_test(test_abandoned_call_is_cancelled),
                 cmocka_unit_test(test_cancel_that_overtakes),
                 cmocka_unit_test(test_cancel_survives_an_outage),
+                cmocka_unit_test(test_link_with_an_earlier_instance),
                 cmocka_unit_test(test_call_never_sent_is_taken_back),
                 cmocka_unit_test(test_deadline_cancels),
                 cmocka_unit_test(test_abandoned_while_it_is_sent),
