@@ -447,8 +447,8 @@ void sim_box_kill_worker(sim_box *box)
 
 /* ---- what the judge is shown ---- */
 
-/* Which call's result is still kept. */
-static uint32_t some_kept(sim_box *box)
+/* A call of which the table says so. */
+static uint32_t some_call(sim_box *box, agx_resume wanted)
 {
         sim *s = box->s;
 
@@ -461,7 +461,7 @@ static uint32_t some_kept(sim_box *box)
                 if (job->accepted && !job->given_up &&
                     !agx_ledger_resume(box->calls.ledger, sim_session(s, job->host),
                                        sim_id_write(s, job->host, job->counter, id), sim_now(s), &answer, &call) &&
-                    answer == AGX_RESUME_REPLAY)
+                    answer == wanted)
                         return key;
         }
         return 0;
@@ -476,9 +476,11 @@ void sim_box_judge(sim_box *box, bool at_end)
         if (!at_end)
                 return;
         if (counts.open)
-                sim_judge_blame(s->judge, 0, "calls are open at the server after everything has ended");
-        if (counts.retained && some_kept(box))
-                sim_judge_blame(s->judge, some_kept(box), "a result is kept at the server that was acknowledged");
+                sim_judge_blame(s->judge, some_call(box, AGX_RESUME_OPEN),
+                                "calls are open at the server after everything has ended");
+        if (counts.retained && some_call(box, AGX_RESUME_REPLAY))
+                sim_judge_blame(s->judge, some_call(box, AGX_RESUME_REPLAY),
+                                "a result is kept at the server that was acknowledged");
         if (!agx_list_empty(&box->calls.held) || !agx_list_empty(&box->calls.graces))
                 sim_judge_blame(s->judge, 0, "frames are held or graces counted after everything has ended");
         if (!sim_crew_is_quiet(box->crew))

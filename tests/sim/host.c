@@ -186,6 +186,7 @@ static void let_go(sim_job *job)
         job->call = NULL;
         job->over = true;
         sim_timer_stop(&job->s->clock, &job->patience);
+        sim_timer_stop(&job->s->clock, &job->reader);
         --h->open;
 }
 
@@ -225,6 +226,40 @@ static void take_done(sim_host *h)
         }
 }
 
+/* Its user is slow to look at what came. */
+static void on_read(sim_timer *t)
+{
+        sim_job *job = agx_container_of(t, sim_job, reader);
+        sim_host *h = job->s->hosts[job->host];
+        uint64_t n = job->taken;
+        size_t bytes = job->taken_bytes;
+
+        job->taken = job->taken_bytes = 0;
+        agx_client_consumed(h->client, job->call, n, bytes, now_of(h));
+        work(h);
+}
+
+static void take_items(sim_host *h)
+{
+        agx_client_call *call;
+
+        while ((call = agx_client_next_streaming(h->client))) {
+                sim_job *job = agx_client_call_user(call);
+                agx_buf body = AGX_BUF_NULL(0);
+                agx_view value;
+
+                while (agx_client_call_next_item(h->client, call, &body, &value)) {
+                        sim_note(h->s, SIM_GOT, job, sim_item_number(value), sim_digest(value));
+                        job->taken++;
+                        job->taken_bytes += value.n;
+                        agx_buf_deinit(&body);
+                }
+                if (job->taken && !job->reader.place)
+                        sim_timer_set(&h->s->clock, &job->reader,
+                                      now_of(h) + (sim_draw(&h->s->clock, 3) ? 0 : sim_skewed(&h->s->clock, 300)));
+        }
+}
+
 /* What the shell does after every verb. */
 static void work(sim_host *h)
 {
@@ -232,6 +267,7 @@ static void work(sim_host *h)
                 return;
         h->working = true;
         carry_out_wishes(h);
+        take_items(h);
         take_done(h);
         h->working = false;
         sim_timer_set(&h->s->clock, &h->tick, agx_client_timer(h->client));
@@ -283,12 +319,13 @@ static bool start(sim_host *h, bool plain)
                 return false;
         job->sent = arguments_of(job);
         job->patience.fire = on_impatience;
+        job->reader.fire = on_read;
         ++h->open;
         sim_note(h->s, SIM_STARTED, job, job->deadline_ms, 0);
         if (h->connected)
                 sim_note(h->s, SIM_CLOCKED, job, 0, 0);
-        if (agx_client_start(h->client, AGX_VIEW("m::f"), job->sent, AGX_VIEW_NULL, job->deadline_ms, job, now_of(h),
-                             &job->call))
+        if (agx_client_start_stream(h->client, AGX_VIEW("m::f"), job->sent, AGX_VIEW_NULL, job->window,
+                                    job->deadline_ms, job, now_of(h), &job->call))
                 abort();
         if (job->patience_ms != UINT64_MAX)
                 sim_timer_set(&h->s->clock, &job->patience, now_of(h) + job->patience_ms);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TAIL = 16384, VERDICT_MAX = 200, COUNTERS = 1 << 16 };
+enum { TAIL = 16384, VERDICT_MAX = 200, RESTART_HEARD_MS = 10000, ITEMS = 64 };
 
 typedef struct row {
         uint64_t started_at, deadline_at, ended_at, allowed;
@@ -18,6 +18,8 @@ typedef struct row {
         uint64_t run, worker;
         sim_outcome outcome, closed_as;
         uint32_t host, instance; /* that accepted it first */
+        uint64_t *items;         /* digests of what was given */
+        uint32_t gave, got;
         bool started, ended, abandoned, ran, returned, raised, worker_dead, accepted, closed, cancel, answered, evicted,
                 repeated, quiet; /* quiet: no line of its target may come any more */
 } row;
@@ -27,6 +29,7 @@ struct sim_judge {
         row *rows;
         uint32_t **keys; /* by host, by counter */
         uint32_t instance;
+        uint64_t restarted_at;
         uint32_t culprit;
         uint64_t loose; /* evictions of calls unknown */
         sim_record tail[TAIL];
@@ -35,12 +38,16 @@ struct sim_judge {
         char verdict[VERDICT_MAX];
 };
 
-static const char *const fact_texts[] = {"host: started",       "host: deadline counts", "host: ended",
-                                         "host: abandoned",     "stranger: heard",       "target: began",
-                                         "target: side effect", "target: returned",      "worker: dead",
-                                         "table: accepted",     "table: cancel",         "table: closed",
-                                         "table: answered",     "table: evicted",        "table: repeated",
-                                         "table: counts",       "server: restarted"};
+static const char *const fact_texts[] = {[SIM_GOT] = "host: got an item",       [SIM_GAVE] = "target: gave an item",
+                                         [SIM_STARTED] = "host: started",       [SIM_CLOCKED] = "host: deadline counts",
+                                         [SIM_ENDED] = "host: ended",           [SIM_ABANDONED] = "host: abandoned",
+                                         [SIM_HEARD] = "stranger: heard",       [SIM_RAN] = "target: began",
+                                         [SIM_TOUCHED] = "target: side effect", [SIM_RETURNED] = "target: returned",
+                                         [SIM_WORKER_DEAD] = "worker: dead",    [SIM_ACCEPTED] = "table: accepted",
+                                         [SIM_CANCEL] = "table: cancel",        [SIM_CLOSED] = "table: closed",
+                                         [SIM_ANSWERED] = "table: answered",    [SIM_EVICTED] = "table: evicted",
+                                         [SIM_REPEATED] = "table: repeated",    [SIM_TABLE] = "table: counts",
+                                         [SIM_RESTARTED] = "server: restarted"};
 static const char *const outcome_texts[] = {"value",       "raised",    "cancelled", "cancelled early",
                                             "worker died", "not begun", "dropped",   "instance changed",
                                             "unreached",   "unknown",   "deadline",  "other"};
@@ -63,6 +70,8 @@ void sim_judge_free(sim_judge *j)
 {
         for (uint32_t i = 0; i < j->rules.n_hosts + j->rules.n_strangers; ++i)
                 free(j->keys[i]);
+        for (uint32_t key = 0; key <= j->rules.calls; ++key)
+                free(j->rows[key].items);
         free(j->keys);
         free(j->rows);
         free(j);
@@ -160,6 +169,12 @@ static bool may_be_dropped(sim_judge *j, const row *c, uint64_t now)
         return true;
 }
 
+/* Soon after a restart the earlier instance may be heard of once more, after the later one. */
+static bool may_have_changed(const sim_judge *j, const row *c, uint64_t now)
+{
+        return j->instance && (now < j->restarted_at + RESTART_HEARD_MS || !c->accepted || c->instance != j->instance);
+}
+
 static void on_ended(sim_judge *j, row *c, const sim_record *r)
 {
         if (c->ended || c->abandoned)
@@ -171,15 +186,28 @@ static void on_ended(sim_judge *j, row *c, const sim_record *r)
         if (r->a != SIM_DEADLINE && c->deadline_at != UINT64_MAX && r->at > c->deadline_at + j->rules.host_slack_ms)
                 blame(j, r->key, "an outcome long after the deadline");
         check_outcome(j, c, r, r->a);
+        if ((r->a == SIM_VALUE || r->a == SIM_RAISED) && c->got != c->gave)
+                blame(j, r->key, "a stream ended before its items had come");
         if (r->a == SIM_DROPPED && !may_be_dropped(j, c, r->at))
                 blame(j, r->key, "a result was lost that should have been kept");
-        if (r->a == SIM_INSTANCE_CHANGED && (!j->instance || (c->accepted && c->instance == j->instance)))
+        if (r->a == SIM_INSTANCE_CHANGED && !may_have_changed(j, c, r->at))
                 blame(j, r->key, "a restart was blamed that there was not");
         if (r->a == SIM_DEADLINE && (r->at < c->started_at + c->allowed ||
                                      (c->deadline_at != UINT64_MAX && r->at > c->deadline_at + j->rules.host_slack_ms)))
                 blame(j, r->key, "the deadline was not kept");
         if (j->rules.calm && r->a != SIM_VALUE && r->a != SIM_RAISED && r->a != SIM_DEADLINE)
                 blame(j, r->key, "a call failed though nothing was wrong");
+}
+
+static void on_got(sim_judge *j, row *c, const sim_record *r)
+{
+        if (c->ended || c->abandoned)
+                blame(j, r->key, "an item after the end of its stream");
+        else if (r->a != c->got)
+                blame(j, r->key, "items of a stream are not in order, or some are missing");
+        else if (r->a >= c->gave || c->items[r->a] != r->b)
+                blame(j, r->key, "an item that the target did not give");
+        ++c->got;
 }
 
 static void on_abandoned(sim_judge *j, row *c, const sim_record *r)
@@ -234,6 +262,18 @@ static void on_returned(sim_judge *j, row *c, const sim_record *r)
         c->digest = r->b;
 }
 
+static void on_gave(sim_judge *j, row *c, const sim_record *r)
+{
+        if (c->quiet)
+                blame(j, r->key, "an item after the end that was told");
+        if (!c->items && !(c->items = calloc(ITEMS, sizeof(uint64_t))))
+                abort();
+        if (!c->ran || r->a != c->gave || r->a >= ITEMS)
+                blame(j, r->key, "an item of no run: the simulator is wrong");
+        else
+                c->items[c->gave++] = r->b;
+}
+
 static void on_worker_dead(sim_judge *j, const sim_record *r)
 {
         for (uint32_t key = 1; key <= j->rules.calls; ++key) {
@@ -286,6 +326,12 @@ static void on_answered(sim_judge *j, row *c, const sim_record *r)
         c->answered_at = r->at;
 }
 
+static void on_restarted(sim_judge *j, const sim_record *r)
+{
+        ++j->instance;
+        j->restarted_at = r->at;
+}
+
 static void on_table(sim_judge *j, const sim_record *r)
 {
         if (r->a > j->rules.open_max || r->b > j->rules.kept_max + r->counter)
@@ -307,10 +353,13 @@ static void remember(sim_judge *j, const sim_record *r)
 void sim_judge_note(sim_judge *j, const sim_record *r)
 {
         static void (*const rules[])(sim_judge *, row *, const sim_record *) = {
-                [SIM_STARTED] = on_started,     [SIM_CLOCKED] = on_clocked,   [SIM_ENDED] = on_ended,
-                [SIM_ABANDONED] = on_abandoned, [SIM_HEARD] = on_heard,       [SIM_RAN] = on_ran,
-                [SIM_TOUCHED] = on_touched,     [SIM_RETURNED] = on_returned, [SIM_ACCEPTED] = on_accepted,
-                [SIM_CANCEL] = on_cancel,       [SIM_CLOSED] = on_closed,     [SIM_ANSWERED] = on_answered};
+                [SIM_STARTED] = on_started,   [SIM_CLOCKED] = on_clocked,
+                [SIM_ENDED] = on_ended,       [SIM_ABANDONED] = on_abandoned,
+                [SIM_HEARD] = on_heard,       [SIM_RAN] = on_ran,
+                [SIM_TOUCHED] = on_touched,   [SIM_RETURNED] = on_returned,
+                [SIM_ACCEPTED] = on_accepted, [SIM_GOT] = on_got,
+                [SIM_GAVE] = on_gave,         [SIM_CANCEL] = on_cancel,
+                [SIM_CLOSED] = on_closed,     [SIM_ANSWERED] = on_answered};
 
         if (j->verdict[0])
                 return;
@@ -322,7 +371,7 @@ void sim_judge_note(sim_judge *j, const sim_record *r)
         else if (r->fact == SIM_TABLE)
                 on_table(j, r);
         else if (r->fact == SIM_RESTARTED)
-                ++j->instance;
+                on_restarted(j, r);
         else if (r->key && r->fact == SIM_EVICTED)
                 j->rows[r->key].evicted = true;
         else if (r->fact == SIM_EVICTED)

@@ -20,10 +20,12 @@ typedef enum sim_fact {
         SIM_ENDED,     /* .a: an outcome; .b: digest of the value */
         SIM_ABANDONED, /* nobody waits for it any more */
         SIM_HEARD,     /* .a: the outcome a stranger was told of; .b: digest; .host: who heard it */
+        SIM_GOT,       /* an item of a stream; .a: its number; .b: digest */
         /* targets */
         SIM_RAN,         /* its first line; .a: the run; .b: the worker */
         SIM_TOUCHED,     /* another line of a run, a side effect */
         SIM_RETURNED,    /* its last line; .b: digest of what it returned, 0: it raised */
+        SIM_GAVE,        /* an item; .a: its number; .b: digest */
         SIM_WORKER_DEAD, /* .b: the worker's process is gone */
         /* the server's table */
         SIM_ACCEPTED, /* .host, .counter */

@@ -201,6 +201,7 @@ static void pump(sim_flush *flush)
                 pump_poller(l);
                 pump_socket(l);
         }
+        sim_box_touched(l->box); /* what was said may have made another result go */
         if (agx_eio_is_closed(l->conn.eio))
                 end(l);
         else
@@ -295,6 +296,8 @@ int sim_lobby_request(sim_door *d)
         sim_lobby *l = request->sid.p ? find(d->box, request->sid) : NULL;
         int r = 0;
 
+        if (request->websocket && d->box->s->plan.no_websocket) /* as a proxy may do */
+                return refuse(d, 400, "no WebSocket here");
         if (request->sid.p && (!l || agx_eio_is_closed(l->conn.eio)))
                 return refuse(d, 400, "no such session");
         if (!l)

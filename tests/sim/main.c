@@ -54,9 +54,9 @@ static void print_sum(const sim_result *s)
                s->calls, s->steps, (double)s->virtual_ms / 3.6e6, s->cuts, s->refused, s->restarts, s->deaths,
                s->repeats);
         printf("targets run %" PRIu64 ", abandoned %" PRIu64 ", cancels arrived %" PRIu64 ", evicted %" PRIu64
-               ", told to strangers %" PRIu64 "\noutcomes:",
+               ", told to strangers %" PRIu64 ", items of streams %" PRIu64 "\noutcomes:",
                s->facts[SIM_RAN], s->facts[SIM_ABANDONED], s->facts[SIM_CANCEL], s->facts[SIM_EVICTED],
-               s->facts[SIM_HEARD]);
+               s->facts[SIM_HEARD], s->facts[SIM_GOT]);
         for (size_t i = 0; i < SIM_OUTCOMES; ++i)
                 printf("%s %s %" PRIu64, i ? "," : "", names[i], s->outcomes[i]);
         printf("\ndigest %016" PRIx64 "\n", s->digest);

@@ -51,6 +51,11 @@ typedef struct sim_job {
         uint64_t lasts_ms, late_ms;
         size_t size;      /* of its value, beyond the head */
         size_t arguments; /* of them, beyond the key */
+        uint32_t items;   /* if it is a stream: how many; else 0 */
+        uint64_t window;  /* of them its host takes at a time */
+        uint64_t taken;   /* and not yet consumed */
+        size_t taken_bytes;
+        sim_timer reader; /* then they are */
         uint64_t deadline_ms, patience_ms;
         sim_timer patience; /* its user's: then he abandons it */
         agx_client_call *call;
@@ -64,7 +69,7 @@ typedef struct sim_job {
 typedef struct sim_plan {
         uint32_t n_hosts, n_strangers, calls,
                 spare; /* `spare`: keys for calls at the end that carry acknowledgements */
-        bool calm, token, tight;
+        bool calm, token, tight, no_websocket;
         uint64_t low_ms, high_ms, notice_ms;
         size_t window, piece, budget;
         unsigned tear_one_in, reset_one_in, refuse_one_in;
@@ -73,7 +78,7 @@ typedef struct sim_plan {
         uint64_t gap_ms;  /* between arrivals at a host, at most */
         uint32_t at_once; /* calls a host starts together, at most */
         uint32_t open_max;
-        unsigned slow_one_in, end_one_in, cancel_one_in, deadline_one_in, large_one_in;
+        unsigned slow_one_in, end_one_in, cancel_one_in, deadline_one_in, large_one_in, stream_one_in;
         unsigned boot_trouble_one_in;
         unsigned repeat_one_in; /* strangers with a host's session: how many of their doings */
 } sim_plan;
@@ -137,6 +142,8 @@ agx_view sim_id_write(const sim *s, uint32_t host, uint64_t counter, char id[64]
 agx_view sim_session(const sim *s, uint32_t host);
 /* The value a job's target returns. */
 void sim_value_put(agx_buf *out, const sim_job *job, uint64_t run);
+void sim_item_put(agx_buf *out, const sim_job *job, uint64_t run, uint64_t seq);
+uint64_t sim_item_number(agx_view value);
 sim_outcome sim_outcome_of_fault(const agx_fault *fault);
 /* Its next job for a host, drawn, or NULL. */
 sim_job *sim_job_next(sim *s, uint32_t host, bool plain);

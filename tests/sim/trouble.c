@@ -50,6 +50,7 @@ static void draw_work(sim_plan *p, sim_clock *c)
         p->end_one_in = (unsigned)PICK(c, 0, 20, 6);
         p->cancel_one_in = (unsigned)PICK(c, 0, 20, 4);
         p->deadline_one_in = (unsigned)PICK(c, 0, 20, 5);
+        p->stream_one_in = (unsigned)PICK(c, 0, 20, 4);
         p->large_one_in = (unsigned)PICK(c, 0, 0, 200, 40);
 }
 
@@ -61,6 +62,7 @@ void sim_plan_draw(sim *s, uint64_t seed, uint32_t calls)
         (void)seed;
         *p = (sim_plan){.calls = calls, .n_hosts = 1 + (uint32_t)sim_draw(c, 3), .token = sim_draw(c, 4) == 0};
         p->calm = sim_once_in(c, 8);
+        p->no_websocket = sim_once_in(c, 6);
         p->spare = 60 * p->n_hosts;
         draw_network(p, c);
         draw_work(p, c);

@@ -17,7 +17,9 @@ typedef struct task {
         sim_job *job;
         uint32_t host;
         uint64_t counter, run, ends_at;
-        bool began, touched, cancelled;
+        uint64_t credit;
+        uint32_t given; /* items */
+        bool began, touched, cancelled, streams;
         sim_timer step;
         size_t n_id;
         char id[AGX_MAX_CALL_ID];
@@ -133,7 +135,8 @@ static void say_value(task *t)
         _cleanup_(agx_buf_deinitp) agx_buf value = AGX_BUF_NULL(1u << 24);
         sim_worker *w = t->worker;
 
-        sim_value_put(&value, t->job, t->run);
+        if (!t->streams)
+                sim_value_put(&value, t->job, t->run);
         sim_note_key(w->s, SIM_RETURNED, t->job->key, t->host, t->counter, t->run, sim_digest(agx_buf_view(&value)));
         if (t->job->end == SIM_KILLS_WORKER && t->job->when == SIM_AFTER_END) {
                 die(w, 7);
@@ -141,7 +144,7 @@ static void say_value(task *t)
         }
         say(w, &(agx_frame){.kind = AGX_FRAME_RESULT,
                             .call_id = agx_view_of(t->id, t->n_id),
-                            .value = agx_buf_view(&value)});
+                            .value = t->streams ? AGX_VIEW_NULL : agx_buf_view(&value)});
         if (t->job->end == SIM_KILLS_WORKER) { /* in the midst of writing it */
                 agx_buf_truncate(&w->said, (size_t)sim_draw(clock_of(w), w->said.len + 1));
                 die(w, 7);
@@ -183,6 +186,40 @@ static void end_task(task *t)
                 free_task(t);
 }
 
+static void give_item(task *t)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf value = AGX_BUF_NULL(1 << 16);
+        agx_view v;
+
+        sim_item_put(&value, t->job, t->run, t->given);
+        v = agx_buf_view(&value);
+        sim_note_key(t->worker->s, SIM_GAVE, t->job->key, t->host, t->counter, t->given, sim_digest(v));
+        say(t->worker,
+            &(agx_frame){
+                    .kind = AGX_FRAME_ITEM, .call_id = agx_view_of(t->id, t->n_id), .seq = t->given++, .value = v});
+        --t->credit;
+}
+
+/* A stream goes on while it has credit. */
+static void set_stream_step(task *t)
+{
+        sim_clock *c = clock_of(t->worker);
+
+        if (t->credit || t->given == t->job->items)
+                sim_timer_set(c, &t->step, now_of(t->worker) + (sim_draw(c, 4) ? 0 : sim_skewed(c, 100)));
+}
+
+static void on_stream_step(task *t)
+{
+        if (t->given == t->job->items) {
+                end_task(t);
+                return;
+        }
+        if (t->credit)
+                give_item(t);
+        set_stream_step(t);
+}
+
 static void set_step(task *t)
 {
         uint64_t now = now_of(t->worker), half = now + (t->ends_at == UINT64_MAX ? 500 : (t->ends_at - now) / 2);
@@ -204,6 +241,11 @@ static void begin_task(task *t)
                 die(w, 7);
                 return;
         }
+        t->ends_at = UINT64_MAX;
+        if (t->streams) {
+                set_stream_step(t);
+                return;
+        }
         t->ends_at = t->job->end == SIM_NEVER_ENDS ? UINT64_MAX : now_of(w) + t->job->lasts_ms;
         if (t->ends_at == now_of(w))
                 end_task(t);
@@ -219,6 +261,8 @@ static void on_step(sim_timer *timer)
                 begin_task(t);
         } else if (t->ends_at <= now_of(t->worker)) {
                 end_task(t);
+        } else if (t->streams && t->ends_at == UINT64_MAX) {
+                on_stream_step(t);
         } else {
                 t->touched = true;
                 note(t, SIM_TOUCHED, 0);
@@ -242,6 +286,8 @@ static void on_call(sim_worker *w, const agx_frame *frame)
         t = sim_alloc(sizeof(*t));
         t->worker = w;
         t->job = job;
+        t->streams = job->items && frame->has_stream;
+        t->credit = frame->stream;
         t->step.fire = on_step;
         t->n_id = frame->call_id.n;
         memcpy(t->id, frame->call_id.p, t->n_id);
@@ -273,17 +319,35 @@ static void cancel_task(task *t)
         sim_timer_set(clock_of(w), &t->step, t->ends_at);
 }
 
-static void on_cancel(sim_worker *w, agx_view id)
+static task *find(sim_worker *w, agx_view id)
 {
         agx_list_foreach_safe(node, &w->tasks)
         {
                 task *t = agx_container_of(node, task, node);
 
-                if (agx_view_eq(agx_view_of(t->id, t->n_id), id)) {
-                        cancel_task(t);
-                        return;
-                }
+                if (agx_view_eq(agx_view_of(t->id, t->n_id), id))
+                        return t;
         }
+        return NULL;
+}
+
+static void on_cancel(sim_worker *w, agx_view id)
+{
+        task *t = find(w, id);
+
+        if (t)
+                cancel_task(t);
+}
+
+static void on_credit(sim_worker *w, agx_view id, uint64_t n)
+{
+        task *t = find(w, id);
+
+        if (!t)
+                return;
+        t->credit += n;
+        if (t->began && t->streams && t->ends_at == UINT64_MAX && !t->step.place)
+                set_stream_step(t);
 }
 
 /* ---- what it reads ---- */
@@ -301,6 +365,8 @@ static void on_down(sim_pipe *p, agx_view in)
                         on_call(w, &frame);
                 else if (frame.kind == AGX_FRAME_CANCEL)
                         on_cancel(w, frame.call_id);
+                else if (frame.kind == AGX_FRAME_CREDIT)
+                        on_credit(w, frame.call_id, frame.n);
                 else if (frame.kind == AGX_FRAME_SHUTDOWN)
                         die_soon(w, 0, sim_draw(clock_of(w), 30));
         }
