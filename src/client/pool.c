@@ -177,18 +177,43 @@ static void close_other_instances(agx_client *c)
                 agx_pool_close(c, conn_of(node));
 }
 
-/* Notes which server this is. */
-static void learn(agx_client *c, agx_client_conn *conn, const agx_health *health)
+/* 0: an instance that has not been heard of. */
+static uint32_t generation_of(const agx_client *c, uint64_t instance)
 {
-        if (!c->generation || !agx_view_eq(agx_view_str(c->instance), health->instance)) {
+        for (size_t i = 0; i < AGX_CLIENT_INSTANCES; ++i)
+                if (c->instances[i].generation && c->instances[i].name == instance)
+                        return c->instances[i].generation;
+        return 0;
+}
+
+static uint32_t new_generation(agx_client *c, uint64_t instance)
+{
+        uint32_t generation = ++c->generations;
+
+        c->instances[generation % AGX_CLIENT_INSTANCES].name = instance;
+        c->instances[generation % AGX_CLIENT_INSTANCES].generation = generation;
+        return generation;
+}
+
+/* Notes which server this is. False: one that is known to be over, for its answer was long under way. */
+static bool learn(agx_client *c, agx_client_conn *conn, const agx_health *health, uint64_t now_ms)
+{
+        uint64_t name = agx_siphash(c->secret, health->instance);
+        uint32_t known = generation_of(c, name);
+
+        if (!known || known != c->generation) {
+                if (known && conn->since_ms < c->learned_ms)
+                        return false;
                 memcpy(c->instance, health->instance.p, health->instance.n);
                 c->instance[health->instance.n] = '\0';
-                ++c->generation;
+                c->generation = known ? known : new_generation(c, name);
+                c->learned_ms = now_ms;
                 c->link_absent = false;
                 c->link_polling = false;
                 close_other_instances(c);
         }
         conn->generation = c->generation;
+        return true;
 }
 
 static bool proof_holds(const agx_client *c, const agx_client_conn *conn, const agx_health *health)
@@ -234,7 +259,10 @@ void agx_pool_proved(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
                 agx_pool_broken(c, conn, "it closes every connection after one answer", now_ms);
                 return;
         }
-        learn(c, conn, &health);
+        if (!learn(c, conn, &health, now_ms)) {
+                agx_pool_broken(c, conn, "an earlier instance of the server answered", now_ms);
+                return;
+        }
         if (!conn->is_lane)
                 agx_road_learned(c, now_ms);
         c->failures = 0;
@@ -254,7 +282,7 @@ void agx_pool_proved(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
 void agx_pool_release(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
 {
         conn->call = NULL;
-        if (conn->http.reusable)
+        if (conn->http.reusable && conn->generation == c->generation) /* nobody sends to an earlier instance */
                 agx_pool_move(c, conn, CONN_IDLE, now_ms);
         else
                 agx_pool_close(c, conn);

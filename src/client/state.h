@@ -106,7 +106,13 @@ struct agx_client {
         uint64_t secret[2], drawn;
         /* the server */
         char instance[AGX_CLIENT_HEALTH_TEXT + 1];
-        uint32_t generation; /* grows with every change of the instance; 0: none known */
+        uint32_t generation;  /* of that instance; 0: none known */
+        uint32_t generations; /* instances that were heard of, ever */
+        struct {
+                uint64_t name; /* hashed */
+                uint32_t generation;
+        } instances[AGX_CLIENT_INSTANCES];
+        uint64_t learned_ms; /* which instance it is */
         bool connected;      /* there has been a connection */
         /* calls */
         agx_list resend, queue, paused, unanswered, deadlines, done;

@@ -120,6 +120,7 @@
 #define AGX_CLIENT_STREAM_WINDOW 256         /* items of one stream that may be on their way or unconsumed */
 #define AGX_CLIENT_CREDIT_BYTES (512u << 10) /* bytes of items consumed that the server is told of at once */
 #define AGX_CLIENT_ITEM_BYTES (512u << 20)   /* bytes of items that came and were not consumed, of one client */
+#define AGX_CLIENT_INSTANCES 8               /* of the server that are told from new ones, should one be heard again */
 #define AGX_CLIENT_CANCELS_KEPT 4096         /* cancels that wait for a link; the oldest is forgotten */
 
 /* Values a sandbox returns: the restricted pickle decoder. "Per byte" counts bytes of the pickle. */

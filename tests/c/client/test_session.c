@@ -422,9 +422,47 @@ static void test_new_fails_cleanly(void **state)
         assert_int_equal(agx_client_new(&client, &config), -EINVAL);
 }
 
+/* A connection that was opened before a restart tells of it after one that was opened later. */
+static void test_an_earlier_instance_is_heard_late(void **state)
+{
+        agx_client_call *calls[3];
+        fixture f;
+
+        (void)state;
+        begin(&f);
+        f.auto_health = false;
+        for (int i = 0; i < 3; ++i) {
+                calls[i] = start(&f);
+                work(&f);
+        }
+        assert_int_equal(f.n_ends, 3);
+        answer_health(&f, &f.ends[0]);
+        work(&f);
+        pass(&f, 1);
+        f.instance = "two";
+        answer_health(&f, &f.ends[2]);
+        work(&f);
+        f.instance = "one";
+        answer_health(&f, &f.ends[1]);
+        work(&f);
+        assert_null(f.ends[1].conn);
+        f.instance = "two";
+        f.auto_health = true;
+        drop(&f, &f.ends[2]); /* its call is not told of a second restart */
+        answer_value(&f, &f.ends[0], AGX_VIEW("a"));
+        assert_value(&f, calls[0], "a");
+        pass(&f, 1000);
+        for (int i = 1; i < 3; ++i) {
+                answer_value(&f, must_ask(&f), AGX_VIEW("b"));
+                assert_value(&f, calls[i], "b");
+        }
+        finish(&f);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_an_earlier_instance_is_heard_late),
                 cmocka_unit_test(test_call_at_every_cut),
                 cmocka_unit_test(test_connection_is_kept_and_results_are_acknowledged),
                 cmocka_unit_test(test_large_values_both_ways),
