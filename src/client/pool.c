@@ -279,6 +279,14 @@ void agx_pool_proved(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
 
 /* ---- using ---- */
 
+/* Its reply is not heard out. The first cancel may have come before the call: only what is said from now on surely does not. */
+static void drop_draining(agx_client *c, agx_client_conn *conn)
+{
+        if (conn->cancelled)
+                agx_road_cancel(c, conn->drained, conn->generation);
+        agx_pool_close(c, conn);
+}
+
 void agx_pool_release(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
 {
         conn->call = NULL;
@@ -302,7 +310,7 @@ void agx_pool_abandon(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
                 agx_httpconn_discard(&conn->http);
                 agx_pool_move(c, conn, CONN_DRAINING, now_ms);
                 if (c->n_draining > AGX_CLIENT_DRAINING_MAX)
-                        agx_pool_close(c, first_of(&c->draining));
+                        drop_draining(c, first_of(&c->draining));
         }
 }
 
@@ -390,7 +398,7 @@ static size_t wanted(agx_client *c, uint64_t now_ms)
         if (now_ms < c->grow_ms)
                 return 0;
         if (c->n_conns >= AGX_CLIENT_CONNECTIONS_MAX && c->n_draining)
-                agx_pool_close(c, first_of(&c->draining));
+                drop_draining(c, first_of(&c->draining));
         n = at_most(n, AGX_CLIENT_CONNECTIONS_MAX - c->n_conns);
         n = c->finished ? at_most(n, GROW_QUICK) : n;
         c->finished = 0;
@@ -494,7 +502,7 @@ void agx_pool_tick(agx_client *c, uint64_t now_ms)
         while ((conn = first_of(&c->busy)) && conn->since_ms + c->config.timeout_ms <= now_ms)
                 agx_pool_broken(c, conn, "no answer in time", now_ms);
         while ((conn = first_of(&c->draining)) && conn->since_ms + c->config.timeout_ms <= now_ms)
-                agx_pool_close(c, conn);
+                drop_draining(c, conn);
         while ((conn = first_of(&c->idle)) && conn->since_ms + AGX_CLIENT_IDLE_MS <= now_ms)
                 agx_pool_close(c, conn);
 }

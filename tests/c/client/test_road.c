@@ -538,6 +538,37 @@ static void test_link_with_an_earlier_instance(void **state)
         close_server(&s);
 }
 
+/* The cancel overtakes the POST, whose reply is never heard: the cancel is said again all the same. */
+static void test_cancel_of_a_post_that_is_given_up(void **state)
+{
+        agx_client_config config = link_config(100);
+        agx_client_call *first, *call;
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        first = call_with(&s, "long");
+        settle(&s); /* there is a link now */
+        s.hold = true;
+        call = call_with(&s, "x");
+        work(&s.f); /* written, and not looked at by the server */
+        agx_client_call_free(s.f.client, call, s.f.now);
+        work(&s.f);
+        settle(&s);
+        assert_int_equal(s.n_calls, 2);
+        s.calls[1].cancelled = false; /* as if the POST had come after the cancel */
+        s.calls[1].running = true;
+        s.calls[1].post = NULL;
+        s.calls[1].cancels = 0;
+        for (size_t i = 0; i < s.f.n_ends; ++i)
+                s.f.ends[i].asked = false; /* its reply does not come */
+        let_pass(&s, config.timeout_ms + 1);
+        assert_int_equal(s.calls[1].cancels, 1);
+        end_call(&s, &s.calls[0]);
+        assert_is_value(&s, first, "long");
+        close_server(&s);
+}
+
 static void test_call_never_sent_is_taken_back(void **state)
 {
         for (int sync = 0; sync < 2; ++sync) {
@@ -948,6 +979,7 @@ int main(void)
                 cmocka_unit_test(test_silent_link_ends_after_its_heartbeat),
                 cmocka_unit_test(test_abandoned_call_is_cancelled),
                 cmocka_unit_test(test_cancel_that_overtakes),
+                cmocka_unit_test(test_cancel_of_a_post_that_is_given_up),
                 cmocka_unit_test(test_cancel_survives_an_outage),
                 cmocka_unit_test(test_link_with_an_earlier_instance),
                 cmocka_unit_test(test_call_never_sent_is_taken_back),
