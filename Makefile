@@ -11,6 +11,8 @@ JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 30
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+SIM_CALLS ?= 10000000
+SIM_SEED ?= 1000000
 
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/bin:$(PATH)
 export CTEST_OUTPUT_ON_FAILURE := 1
@@ -78,6 +80,11 @@ tsan: setup ## C tests under ThreadSanitizer, clang
 	$(call cmake_build,tsan,-DCMAKE_C_COMPILER=clang -DAGENTIX_TESTS=ON -DAGENTIX_SANITIZE=thread)
 	ctest --test-dir build/tsan --parallel $(JOBS) --no-tests=error
 
+.PHONY: sim
+sim: setup ## SIM_CALLS simulated calls under trouble, from SIM_SEED on
+	$(call cmake_build,test,-DCMAKE_C_COMPILER=gcc -DAGENTIX_TESTS=ON)
+	nice build/test/sim --calls $(SIM_CALLS) --seed $(SIM_SEED) --progress
+
 .PHONY: test-python
 test-python: setup ## pytest: tests/python and tests/e2e
 	@echo "== pytest"
@@ -116,7 +123,7 @@ pythons: setup ## pytest under the other supported interpreters that this machin
 	done
 
 .PHONY: long
-long: test tsan tidy fuzz pythons autobahn ## Everything that is too slow for `make test`
+long: test sim tsan tidy fuzz pythons autobahn ## Everything that is too slow for `make test`
 	@echo "== long tests"
 	python -m pytest -q -m long $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
