@@ -9,6 +9,7 @@
 #include "bundle/closure.h"
 #include "bundle/context.h"
 #include "bundle/digest.h"
+#include "bundle/engine.h"
 #include "bundle/interpreter.h"
 #include "bundle/manifest.h"
 #include "bundle/names.h"
@@ -38,6 +39,7 @@ typedef struct job {
         agx_strv own, changed, missing, closures;
         char *place; /* of the sources in the jail */
         unsigned minor;
+        bool own_platform;
         agx_why *why;
 } job;
 
@@ -109,7 +111,8 @@ static int choose_platform(job *j)
                 return agx_why_set(j->why, "usage", "unknown platform '%s': choose linux/amd64 or linux/arm64",
                                    j->request->platform ? j->request->platform : "of this machine");
         }
-        if (j->request->dry_run || (own && !strcmp(own, j->result->platform)))
+        j->own_platform = own && !strcmp(own, j->result->platform);
+        if (j->request->dry_run || j->request->engine || j->own_platform)
                 return 0;
         agx_why_set(j->why, "platform", "this machine cannot build for %s", j->result->platform);
         return agx_why_hint(j->why, "build inside an engine that runs that platform: --container-engine docker");
@@ -175,9 +178,10 @@ static int understand(job *j)
         if (!r)
                 r = choose_platform(j);
         if (!r)
-                r = agx_tools_find(&j->tools, !j->request->dry_run, j->why);
+                r = agx_tools_find(&j->tools, !j->request->dry_run && j->own_platform, j->why);
         if (!r)
-                r = agx_context_find(&j->context, j->request->path, j->request->dry_run ? build : NULL, j->why);
+                r = agx_context_find(&j->context, j->request->path, j->request->context,
+                                     j->request->dry_run ? build : NULL, j->why);
         if (!r)
                 r = describe(j);
         if (!r)
@@ -379,6 +383,58 @@ static int run_steps(job *j)
         return r;
 }
 
+/* The tar is made in the stage by whoever the container runs as, and copied: it is to be ours. */
+static int take_bundle(job *j, const char *bundle)
+{
+        _cleanup_(agx_freep) char *fresh = NULL;
+        struct stat st;
+        int r;
+
+        if (asprintf(&fresh, "%s.%u", j->result->output, (unsigned)getpid()) < 0)
+                return agx_trace(-ENOMEM);
+        r = agx_tree_remove(fresh, j->why);
+        if (!r)
+                r = agx_tree_copy(bundle, fresh, j->why);
+        if (!r && (stat(fresh, &st) || rename(fresh, j->result->output)))
+                r = agx_why_errno(j->why, errno, "%s could not be written", j->result->output);
+        if (r)
+                unlink(fresh);
+        else
+                j->result->size = (uint64_t)st.st_size;
+        return r;
+}
+
+static int run_engine(job *j)
+{
+        const agx_build_request *q = j->request;
+        _cleanup_(agx_freep) char *bundle = NULL;
+        int r = agx_stage_open(&j->stage, j->why);
+
+        if (!r)
+                r = agx_context_copy(&j->context, j->stage.src, j->why);
+        tell(j, true, "building inside %s", q->engine);
+        if (!r)
+                r = agx_engine_build(&(agx_engine_job){.stage = &j->stage,
+                                                       .tools = &j->tools,
+                                                       .engine = q->engine,
+                                                       .image = q->image,
+                                                       .args = &q->engine_args,
+                                                       .run_args = &q->engine_run_args,
+                                                       .uv_args = &q->uv_args,
+                                                       .nix_args = &q->nix_args,
+                                                       .context = j->context.root,
+                                                       .subpath = j->context.subpath,
+                                                       .name = j->result->name,
+                                                       .tag = j->result->tag,
+                                                       .platform = j->result->platform,
+                                                       .minor = j->minor,
+                                                       .own_platform = j->own_platform,
+                                                       .zstd = j->result->zstd,
+                                                       .quiet = q->quiet},
+                                     &bundle, j->result->digest, j->why);
+        return r ? r : take_bundle(j, bundle);
+}
+
 /* ---- the whole ---- */
 
 static int sum_up(job *j, char sum[AGX_DIGEST_SIZE])
@@ -387,37 +443,52 @@ static int sum_up(job *j, char sum[AGX_DIGEST_SIZE])
         const char *stamp = agx_records_get(&j->about, "stamp");
         const char *const files[] = {"/proc/self/exe", j->tools.runtime, j->tools.uv,   j->tools.patchelf,
                                      j->tools.busybox, j->tools.bash,    j->python.exe, NULL};
-        const char *const words[] = {j->result->name,     j->result->tag,
-                                     j->result->platform, j->result->zstd ? "zstd" : "tar",
-                                     j->context.subpath,  j->python.version,
-                                     stamp ? stamp : "",  NULL};
+        const char *const words[] = {q->engine ? q->engine : "",
+                                     q->image ? q->image : "",
+                                     j->result->name,
+                                     j->result->tag,
+                                     j->result->platform,
+                                     j->result->zstd ? "zstd" : "tar",
+                                     j->context.subpath,
+                                     j->python.version ? j->python.version : "",
+                                     stamp ? stamp : "",
+                                     NULL};
 
         return agx_state_sum(&(agx_state_inputs){.words = words,
                                                  .files = files,
-                                                 .lists = {&q->uv_args, &q->nix_args},
+                                                 .lists = {&q->uv_args, &q->nix_args, &q->engine_args,
+                                                           &q->engine_run_args},
                                                  .root = j->context.root,
                                                  .tree = &j->context.files},
                              sum, j->why);
 }
 
-static int real_build(job *j)
+static int find_python(job *j)
 {
-        char sum[AGX_DIGEST_SIZE];
         int r = agx_interpreter_find(&j->python, &j->tools, j->minor, agx_records_get(&j->about, "requires-python"),
                                      j->why);
 
-        if (!r) {
-                free(j->result->python);
-                j->result->python = strdup(j->python.version);
-                r = j->result->python ? sum_up(j, sum) : agx_trace(-ENOMEM);
-        }
+        if (r)
+                return r;
+        free(j->result->python);
+        j->result->python = strdup(j->python.version);
+        return j->result->python ? 0 : agx_trace(-ENOMEM);
+}
+
+static int real_build(job *j)
+{
+        char sum[AGX_DIGEST_SIZE];
+        int r = j->request->engine ? 0 : find_python(j);
+
+        if (!r)
+                r = sum_up(j, sum);
         if (r)
                 return r;
         if (!j->request->fresh && agx_state_is(j->result->output, sum, j->result->digest, &j->result->size)) {
                 j->result->reused = true;
                 return 0;
         }
-        r = run_steps(j);
+        r = j->request->engine ? run_engine(j) : run_steps(j);
         if (!r)
                 agx_state_keep(j->result->output, sum, j->result->digest);
         return r;

@@ -15,6 +15,10 @@ typedef struct agx_build_request {
         bool quiet;
         agx_strv uv_args;
         agx_strv nix_args;
+        const char *engine; /* build inside this container engine; NULL: here */
+        const char *image;  /* what it runs; NULL: see engine.h */
+        agx_strv engine_args, engine_run_args;
+        const char *context; /* the context's root, instead of looking for a git work tree; NULL */
         /* What is going on, for people: `step` for a progress line, else a line to keep. May be NULL. */
         void (*tell)(void *user, bool step, const char *text);
         void *user;

@@ -200,7 +200,7 @@ static int find_root(agx_context *c, const char *project, bool *git, agx_why *wh
         return c->root ? 0 : agx_trace(-ENOMEM);
 }
 
-int agx_context_find(agx_context *c, const char *project, const char *except, agx_why *why)
+int agx_context_find(agx_context *c, const char *project, const char *root, const char *except, agx_why *why)
 {
         _cleanup_(agx_freep) char *real = realpath(project, NULL);
         bool git = false;
@@ -210,7 +210,10 @@ int agx_context_find(agx_context *c, const char *project, const char *except, ag
         *c = (agx_context){.except = except};
         if (!real)
                 return agx_why_errno(why, errno, "%s could not be read", project);
-        r = find_root(c, real, &git, why);
+        if (root)
+                r = (c->root = realpath(root, NULL)) ? 0 : agx_why_errno(why, errno, "%s could not be read", root);
+        else
+                r = find_root(c, real, &git, why);
         if (r)
                 return r;
         n = strlen(c->root);

@@ -20,8 +20,8 @@ typedef struct agx_context {
 
 #define AGX_CONTEXT_NULL ((agx_context){0})
 
-/* Finds the context of the project directory `project`. What is at or below `except`, an absolute path or NULL, is left out. */
-int agx_context_find(agx_context *c, const char *project, const char *except, agx_why *why);
+/* Finds the context of the project directory `project`; `root` is it, if not NULL, and holds the project. What is at or below `except`, an absolute path or NULL, is left out. */
+int agx_context_find(agx_context *c, const char *project, const char *root, const char *except, agx_why *why);
 /* Copies its files below `to`, which is made. */
 int agx_context_copy(const agx_context *c, const char *to, agx_why *why);
 void agx_context_deinit(agx_context *c);

@@ -144,7 +144,17 @@ static int open_pipes(const agx_run *run, pipes *p)
         return 0;
 }
 
-/* Reads once. 0 at the end, 1 for more, or an error. With `keep_last` the oldest bytes make room. */
+/* Appends; the oldest bytes make room. */
+static int append_last(agx_buf *into, const char *bytes, size_t n)
+{
+        size_t skip = n > into->max ? n - into->max : 0, room = into->max - into->len;
+
+        if (n - skip > room)
+                agx_buf_consume(into, n - skip - room);
+        return agx_buf_append(into, bytes + skip, n - skip);
+}
+
+/* Reads once. 0 at the end, 1 for more, or an error. */
 static int drain(int fd, agx_buf *into, bool keep_last)
 {
         char chunk[16 << 10];
@@ -154,11 +164,9 @@ static int drain(int fd, agx_buf *into, bool keep_last)
                 return errno == EINTR || errno == EAGAIN ? 1 : agx_trace(-errno);
         if (!n)
                 return 0;
-        if (keep_last && into->len + (size_t)n > into->max)
-                agx_buf_consume(into, into->len + (size_t)n - into->max > into->len
-                                              ? into->len
-                                              : into->len + (size_t)n - into->max);
-        return agx_buf_append(into, chunk, (size_t)n) ? agx_trace(-EFBIG) : 1;
+        return (keep_last ? append_last(into, chunk, (size_t)n) : agx_buf_append(into, chunk, (size_t)n))
+                       ? agx_trace(-EFBIG)
+                       : 1;
 }
 
 static int feed(int *fd, agx_view *input)

@@ -68,7 +68,7 @@ int agx_state_sum(const agx_state_inputs *in, char sum[AGX_DIGEST_SIZE], agx_why
                 r = agx_buf_printf(&text, "%s\n", in->words[i]);
         for (size_t i = 0; !r && in->files[i]; i++)
                 r = add_stat(&text, in->files[i], in->files[i], false);
-        for (size_t k = 0; !r && k < 2; k++)
+        for (size_t k = 0; !r && k < 4; k++)
                 for (size_t i = 0; !r && i < in->lists[k]->count; i++)
                         r = agx_buf_printf(&text, "%zu %s\n", k, in->lists[k]->items[i]);
         if (!r)

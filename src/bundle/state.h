@@ -12,7 +12,7 @@
 typedef struct agx_state_inputs {
         const char *const *words; /* up to a NULL */
         const char *const *files; /* looked at, not read; up to a NULL */
-        const agx_strv *lists[2];
+        const agx_strv *lists[4];
         const char *root;
         const agx_strv *tree; /* relative to root */
 } agx_state_inputs;

@@ -19,6 +19,10 @@ typedef struct options {
         bool fresh;
         agx_strv uv_args;
         agx_strv nix_args;
+        const char *engine;
+        const char *image;
+        agx_strv engine_args;
+        agx_strv engine_run_args;
 } options;
 
 static const agx_opt opts[] = {
@@ -64,6 +68,26 @@ static const agx_opt opts[] = {
          .value = "ARG",
          .offset = offsetof(options, nix_args),
          .help = "Further argument for `nix-build`; may be repeated"},
+        {.kind = AGX_OPT_TEXT,
+         .name = "container-engine",
+         .value = "ENGINE",
+         .offset = offsetof(options, engine),
+         .help = "Build inside a container of this engine, e.g. docker"},
+        {.kind = AGX_OPT_TEXT,
+         .name = "container-image",
+         .value = "IMAGE",
+         .offset = offsetof(options, image),
+         .help = "Image it runs (python:3.N-slim); for another platform one that has agentix"},
+        {.kind = AGX_OPT_LIST,
+         .name = "container-arg",
+         .value = "ARG",
+         .offset = offsetof(options, engine_args),
+         .help = "Argument of the engine, before `run`; may be repeated"},
+        {.kind = AGX_OPT_LIST,
+         .name = "container-run-arg",
+         .value = "ARG",
+         .offset = offsetof(options, engine_run_args),
+         .help = "Argument of its `run`; may be repeated"},
         {0},
 };
 
@@ -156,6 +180,11 @@ static int run(agx_cli *cli, void *values)
                 .quiet = cli->say.quiet,
                 .uv_args = o->uv_args,
                 .nix_args = o->nix_args,
+                .engine = o->engine,
+                .image = o->image,
+                .engine_args = o->engine_args,
+                .engine_run_args = o->engine_run_args,
+                .context = getenv("AGENTIX_BUILD_CONTEXT"), /* set by a build that runs us in a container */
                 .tell = tell,
                 .user = cli,
         };

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bundletools import AGENTIX, BIN, environment, project
+from bundletools import AGENTIX, BIN, agentix, environment, project
 
 # Makes directories on the way to the interpreter passable, in a mount namespace of its own, and becomes nobody.
 _AS_NOBODY = r"""
@@ -86,4 +86,23 @@ def test_where_namespaces_are_forbidden_the_error_says_so(tmp_path: Path) -> Non
     assert done.returncode == 1
     assert "does not allow the private mount namespace" in done.stderr
     assert "--container-engine" in done.stderr
+    assert not (where / "dist").exists()
+
+
+def test_an_engine_that_is_missing_or_fails(tmp_path: Path) -> None:
+    where = project(tmp_path / "p")
+    env = environment(tmp_path / "cache")
+    gone = agentix("build", "--container-engine", "agx-no-engine", cwd=where, env=env)
+    assert gone.returncode == 4
+    assert "container engine 'agx-no-engine' not found on PATH" in gone.stderr
+    engine = tmp_path / "engine"
+    engine.write_text('#!/bin/sh\necho "the engine says no" >&2\nexit 7\n')
+    engine.chmod(0o755)
+    failed = agentix("build", "--container-engine", engine, cwd=where, env=env)
+    assert failed.returncode == 7
+    assert "the engine says no" in failed.stderr
+    assert "run … exited with code 7" in failed.stderr
+    other = agentix("build", "--container-engine", engine, "--platform", "arm64", cwd=where, env=env)
+    assert other.returncode == 1
+    assert "--container-image" in other.stderr
     assert not (where / "dist").exists()
