@@ -14,7 +14,7 @@ from pickle import dumps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from . import _address
+from . import _address, _ambient
 from ._callable import RemoteCallable
 from ._core import ClientCore, dumps_plain, loads_plain
 from ._failures import (
@@ -183,7 +183,7 @@ class RuntimeClient:
         """
         name = RemoteCallable._resolve(fn)  # pyright: ignore[reportPrivateUsage]
         arguments = dumps_plain(args, kwargs) or dumps((args, kwargs), _PICKLE_PROTOCOL)
-        return RemoteCall(_perform(self, name, arguments))
+        return RemoteCall(_perform(self, name, arguments, _ambient.capture()))
 
     async def try_remote(
         self, fn: Callable[P, Awaitable[R]] | Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
@@ -220,11 +220,11 @@ class RuntimeClient:
             raise RuntimeUnreachable(f"the client of {self._base_url} is closed")
 
 
-async def _perform(client: RuntimeClient, name: str, arguments: bytes) -> Any:
+async def _perform(client: RuntimeClient, name: str, arguments: bytes, context: bytes | None) -> Any:
     """One call, from its pickled arguments to its value."""
     if client._closed:  # pyright: ignore[reportPrivateUsage]
         client._must_be_open()  # pyright: ignore[reportPrivateUsage]
-    value = await client._core.call(name, arguments, None, client._call_deadline)  # pyright: ignore[reportPrivateUsage]
+    value = await client._core.call(name, arguments, context, client._call_deadline)  # pyright: ignore[reportPrivateUsage]
     if type(value) is bytes:
         plain = loads_plain(value)
         if plain is not NotImplemented:

@@ -18,6 +18,7 @@ from _pickle import dumps, loads
 from _thread import allocate_lock
 from threading import Thread
 
+from agentix._ambient import current_call
 from agentix._callable import RemoteCallable
 from agentix._core import Call, Channel
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from signal import SIGINT, signal
     from types import TracebackType
     from typing import Any
+
+    from agentix._streams import Streams
 else:
     from _collections import OrderedDict
     from _functools import partial
@@ -78,6 +81,7 @@ class Worker:
         self._exiting = allocate_lock()
         self._interruptible = False
         self._forked = False
+        self._streams: Streams | None = None
 
     # ---- threads ----
 
@@ -128,9 +132,12 @@ class Worker:
             else:
                 self._obey(*frame)
 
-    def _obey(self, kind: str, name: str | None) -> None:
+    def _obey(self, kind: str, name: Any) -> None:
         if kind == "cancel":
             self.cancel(name)
+        elif kind == "credit":
+            if self._streams is not None:
+                self._streams.credit(*name)
         elif kind == "shutdown":
             self._exit()
         else:
@@ -192,28 +199,56 @@ class Worker:
 
     def _run_target(self, call: Call) -> None:
         if call.cancelled:
-            return self._answer_cancelled(call)
+            return self.answer_cancelled(call)
         try:
             function, is_async = self._look_up(call.target)
         except BaseException as error:  # noqa: BLE001 - importing is user code
-            return self._fail(call, error)
+            return self.fail(call, error)
         try:
             args, kwargs = _load_arguments(call.arguments or b"")
             call.arguments = None
         except BaseException as error:  # noqa: BLE001 - so is unpickling
             return self._refuse_arguments(call, error)
+        context = self._context_of(call)
+        if context is None:
+            return None
         if is_async:
-            return self._hand_to_loop(call, lambda: function(*args, **kwargs))
+            return self._hand_to_loop(call, lambda: function(*args, **kwargs), context)
         try:
-            value: Any = call.run(copy_context().run, (function, *args), kwargs)
+            value: Any = call.run(context.run, (function, *args), kwargs)
         except BaseException as error:  # noqa: BLE001 - any BaseException is this call's error
-            return self._fail(call, error)
-        return self._finish(call, value)
+            return self.fail(call, error)
+        return self._finish(call, value, context)
 
-    def _finish(self, call: Call, value: Any) -> None:
-        if id(type(value)) not in _PLAIN and _is_awaitable(value):  # pyright: ignore[reportUnknownArgumentType]
-            return self._hand_to_loop(call, lambda: value)
-        return self._succeed(call, value)
+    def _context_of(self, call: Call) -> Context | None:
+        """Return a new context for a call, with what came along with it; None: the call has been answered."""
+        current_call.set(call.id)
+        context = copy_context()
+        if call.context is not None:
+            try:
+                context.run(_enter_context, call.context)
+            except BaseException as error:  # noqa: BLE001 - unpickling runs user code
+                text = f"the call's context could not be decoded in the sandbox: {_type_name(error)}: {_text(error)}"
+                self._answer_error(call, "ArgumentsDecodeError", text)
+                return None
+        return context
+
+    def _finish(self, call: Call, value: Any, context: Context | None) -> None:
+        """End a call with what its target returned, if it has not raised; `context` None: a new one."""
+        if id(type(value)) in _PLAIN:  # pyright: ignore[reportUnknownArgumentType]
+            return self._succeed(call, value)
+        context = context or self._context_of(call)
+        if context is None:
+            return None
+        if _is_awaitable(value):
+            return self._hand_to_loop(call, lambda: value, context)
+        if not _is_stream(value):
+            return self._succeed(call, value)
+        if _is_async_stream(value):
+            return self._hand_to_loop(call, lambda: self._stream_on_loop(call, value, context), context)
+        if self._may_stream(call, value):
+            self._get_streams().run(call, value, context)
+        return None
 
     def _refuse_arguments(self, call: Call, error: BaseException) -> None:
         text = f"the arguments could not be decoded in the sandbox: {_type_name(error)}: {_text(error)}"
@@ -223,9 +258,9 @@ class Worker:
         """Go on with a call that the channel has begun and cannot end (`Channel.serve` says what the stages are)."""
         try:
             if stage == "raised":
-                self._fail(call, what)
+                self.fail(call, what)
             elif stage == "value":
-                self._finish(call, what)
+                self._finish(call, what, None)
             elif stage == "undecodable":
                 if isinstance(what, ModuleNotFoundError) and what.name == _NEWER_PATHS:
                     self._run_target(call)
@@ -234,7 +269,7 @@ class Worker:
             elif stage == "decoded":
                 self._run_target(call)
             elif stage == "unpicklable":
-                self._refuse_value(call, *what)
+                self.refuse_value(call, *what)
             elif stage == "cancelled":
                 self._send_cancelled(call)
             elif stage == "forked":
@@ -264,7 +299,7 @@ class Worker:
         try:
             payload = dumps(value, PICKLE_PROTOCOL)
         except BaseException as error:  # noqa: BLE001 - pickling runs user code
-            return self._refuse_value(call, value, error)
+            return self.refuse_value(call, value, error)
         if not self._take(call):
             return None
         try:
@@ -273,9 +308,10 @@ class Worker:
             self._tell_unsent(call, error)
         return None
 
-    def _refuse_value(self, call: Call, value: object, error: BaseException) -> None:
+    def refuse_value(self, call: Call, value: object, error: BaseException, what: str = "the return value of") -> None:
+        """Answer that a value could not be pickled."""
         text = (
-            f"the return value of type {_name_of(type(value))} could not be pickled, so it cannot be sent back: "
+            f"{what} type {_name_of(type(value))} could not be pickled, so it cannot be sent back: "
             f"{_type_name(error)}: {_text(error)}"
         )
         _close_quietly(value)
@@ -286,7 +322,8 @@ class Worker:
             self._end_unheard("a result could not be sent: %s", error)
         self._send_error(call, "FrameTooLarge", f"the return value is too large: {error}")
 
-    def _fail(self, call: Call, error: BaseException) -> None:
+    def fail(self, call: Call, error: BaseException) -> None:
+        """Answer that the target raised."""
         if self._forked:
             _leave_fork(error)
         self._answer_error(call, _type_name(error), _text(error), None if call.cancelled else _traceback(error))
@@ -310,7 +347,8 @@ class Worker:
     def _send_cancelled(self, call: Call) -> None:
         self._send_error(call, "Cancelled", "the remote call was cancelled", cancelled=True)
 
-    def _answer_cancelled(self, call: Call) -> None:
+    def answer_cancelled(self, call: Call) -> None:
+        """Answer that the call was cancelled, if it has not been answered."""
         self._take(call)
 
     def _send_error(
@@ -336,9 +374,60 @@ class Worker:
         with self._lock:
             waits = self._waiting.pop(call.id, None)
         if waits is not None:
-            self._answer_cancelled(call)
-        elif self._loop is not None:
+            self.answer_cancelled(call)
+            return
+        if self._streams is not None:
+            self._streams.cancel(call.id)
+        if self._loop is not None:
             self._loop.call_soon_threadsafe(_cancel_task, call)
+
+    # ---- streams ----
+
+    def _get_streams(self) -> Streams:
+        from agentix._streams import Streams
+
+        with self._lock:
+            if self._streams is None:
+                self._streams = Streams(self)
+            return self._streams
+
+    def _may_stream(self, call: Call, items: Any) -> bool:
+        if call.stream is not None:
+            return True
+        _close_quietly(items)
+        kind = _name_of(type(items))  # pyright: ignore[reportUnknownArgumentType]
+        text = f"the return value of type {kind} is a stream, which this client did not offer to take"
+        self._answer_error(call, "ResultEncodeError", text)
+        return False
+
+    async def _stream_on_loop(self, call: Call, items: Any, context: Context) -> None:
+        """Send a stream that an async target gave, or that is async itself; a sync one must not hold up the loop."""
+        if not self._may_stream(call, items):
+            return
+        if _is_async_stream(items):
+            await self._get_streams().run_async(call, items)
+        else:
+            Thread(target=self._get_streams().run, args=(call, items, context), daemon=True).start()
+
+    def send_item(self, call: Call, seq: int, payload: bytes) -> bool:
+        """Send an item; False if it is too large, which ends the call."""
+        try:
+            self.channel.send_item(call.id, seq, payload)
+        except OverflowError as error:
+            self._answer_error(call, "FrameTooLarge", f"an item of the stream is too large: {error}")
+            return False
+        except OSError as error:
+            self._end_unheard("an item could not be sent: %s", error)
+        return True
+
+    def end_stream(self, call: Call) -> None:
+        """All items have been sent."""
+        if not self._take(call):
+            return
+        try:
+            self.channel.send_end(call.id)
+        except OSError as error:
+            self._end_unheard("the end of a stream could not be sent: %s", error)
 
     # ---- the loop ----
 
@@ -383,20 +472,23 @@ class Worker:
         try:
             function, _ = self._look_up(call.target)
         except BaseException as error:  # noqa: BLE001 - importing is user code
-            return self._fail(call, error)
+            return self.fail(call, error)
         try:
             args, kwargs = _load_arguments(call.arguments or b"")
             call.arguments = None
         except BaseException as error:  # noqa: BLE001 - so is unpickling
             return self._refuse_arguments(call, error)
-        return self._start_task(call, lambda: function(*args, **kwargs))
+        context = self._context_of(call)
+        if context is not None:
+            self._start_task(call, lambda: function(*args, **kwargs), context)
+        return None
 
-    def _hand_to_loop(self, call: Call, make: Callable[[], Awaitable[Any]]) -> None:
+    def _hand_to_loop(self, call: Call, make: Callable[[], Awaitable[Any]], context: Context) -> None:
         try:
             loop = self._loop or self._make_loop()
         except BaseException as error:  # noqa: BLE001 - user code may have spoilt asyncio
-            return self._fail(call, error)
-        loop.call_soon_threadsafe(self._start_task, call, make)
+            return self.fail(call, error)
+        loop.call_soon_threadsafe(self._start_task, call, make, context)
         return None
 
     def _make_loop(self) -> asyncio.AbstractEventLoop:
@@ -409,27 +501,29 @@ class Worker:
                 self._loop_wanted.release()
             return self._loop
 
-    def _start_task(self, call: Call, make: Callable[[], Awaitable[Any]]) -> None:
+    def _start_task(self, call: Call, make: Callable[[], Awaitable[Any]], context: Context) -> None:
         assert self._loop is not None
         try:
-            awaitable = make()
+            awaitable = context.run(make)
             if call.cancelled:
                 _close_quietly(awaitable)
-                self._answer_cancelled(call)
+                self.answer_cancelled(call)
             else:
-                call.task = task = _start(self._loop, self._await(call, awaitable))
+                call.task = task = _start(self._loop, self._await(call, awaitable, context), context)
                 if not task.done():
                     task.add_done_callback(partial(self._end_task, call, awaitable))
         except BaseException as error:  # noqa: BLE001 - wrong arguments, or a task factory of user code
-            self._fail(call, error)
+            self.fail(call, error)
 
-    async def _await(self, call: Call, awaitable: Awaitable[Any]) -> None:
+    async def _await(self, call: Call, awaitable: Awaitable[Any], context: Context) -> None:
         try:
             value = await awaitable
         except BaseException as error:  # noqa: BLE001 - SystemExit included: it must not end the loop
-            self._fail(call, error)
+            self.fail(call, error)
         else:
-            if not self.channel.finish(call, value):
+            if _is_stream(value):
+                await self._stream_on_loop(call, value, context)
+            elif not self.channel.finish(call, value):  # which passes over a stream, for that has been answered
                 self._succeed(call, value)
 
     def _end_task(self, call: Call, awaitable: Awaitable[Any], _task: asyncio.Task[None]) -> None:
@@ -438,7 +532,7 @@ class Worker:
             from asyncio import CancelledError
 
             _close_quietly(awaitable)
-            self._fail(call, CancelledError())
+            self.fail(call, CancelledError())
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         import asyncio
@@ -469,14 +563,16 @@ class Worker:
         self.channel.disown()
 
 
-def _start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+def _start(
+    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None], context: Context
+) -> asyncio.Task[None]:
     """Make a task and take its first step here and now: most have no second one."""
     from asyncio import Task
 
     if loop.get_task_factory() is not None:
-        return loop.create_task(coroutine)
+        return context.run(loop.create_task, coroutine)
     if sys.version_info >= (3, 12):
-        return Task(coroutine, loop=loop, eager_start=True)
+        return Task(coroutine, loop=loop, eager_start=True, context=context)
     first: list[tuple[Callable[[], object], Context]] = []
 
     def call_soon(callback: Callable[[], object], *, context: Context) -> None:
@@ -485,13 +581,13 @@ def _start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]
     try:
         loop.call_soon = call_soon  # pyright: ignore[reportAttributeAccessIssue] - a task asks for its first step so
     except AttributeError:  # a loop of user code's choice
-        return loop.create_task(coroutine)
+        return context.run(loop.create_task, coroutine)
     try:
-        task = Task(coroutine, loop=loop)
+        task = Task(coroutine, loop=loop, context=context)
     finally:
         del loop.call_soon
-    for callback, context in first:
-        context.run(callback)
+    for callback, own in first:
+        own.run(callback)
     return task
 
 
@@ -522,6 +618,12 @@ def _cancel_task(call: Call) -> None:
         call.task.cancel()
 
 
+def _enter_context(data: bytes) -> None:
+    from agentix import _ambient
+
+    _ambient.enter(loads(data))
+
+
 def _load_arguments(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     try:
         args, kwargs = loads(data)
@@ -549,6 +651,15 @@ def _is_awaitable(value: object) -> bool:
     if hasattr(type(value), "__await__"):
         return True
     return bool(getattr(getattr(value, "gi_code", None), "co_flags", 0) & _CO_ITERABLE_COROUTINE)
+
+
+def _is_stream(value: object) -> bool:
+    """Whether it is a generator or an async generator."""
+    return hasattr(type(value), "gi_frame") or _is_async_stream(value)
+
+
+def _is_async_stream(value: object) -> bool:
+    return hasattr(type(value), "ag_frame")
 
 
 def _close_quietly(value: Any) -> None:

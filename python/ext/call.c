@@ -34,8 +34,9 @@ PyObject *agx_ext_call_new(PyTypeObject *type, const agx_frame *frame, PyObject 
         self->target = Py_NewRef(target);
         self->arguments = bytes_or_none(frame->arguments);
         self->context = bytes_or_none(frame->context);
+        self->stream = frame->has_stream ? PyLong_FromUnsignedLongLong(frame->stream) : Py_NewRef(Py_None);
         self->task = Py_NewRef(Py_None);
-        if (!self->id || !self->arguments || !self->context)
+        if (!self->id || !self->arguments || !self->context || !self->stream)
                 Py_CLEAR(self);
         return (PyObject *)self;
 }
@@ -104,6 +105,7 @@ static int call_clear(call *self)
         Py_CLEAR(self->target);
         Py_CLEAR(self->arguments);
         Py_CLEAR(self->context);
+        Py_CLEAR(self->stream);
         Py_CLEAR(self->task);
         Py_CLEAR(self->cancelled);
         return 0;
@@ -124,6 +126,7 @@ static PyMemberDef call_members[] = {
         {"target", T_OBJECT, offsetof(call, target), READONLY, "str: module::qualname"},
         {"arguments", T_OBJECT, offsetof(call, arguments), 0, "bytes, or None once they are decoded"},
         {"context", T_OBJECT, offsetof(call, context), READONLY, "bytes | None"},
+        {"stream", T_OBJECT, offsetof(call, stream), READONLY, "int, the items that may be sent, or None: no stream"},
         {"task", T_OBJECT, offsetof(call, task), 0, "the asyncio task of an async target, or None"},
         {NULL, 0, 0, 0, NULL},
 };

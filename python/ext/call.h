@@ -12,6 +12,7 @@ typedef struct agx_ext_call {
         PyObject *target;
         PyObject *arguments; /* given back by who has decoded them */
         PyObject *context;
+        PyObject *stream;     /* the credit that came with it, or None */
         PyObject *task;       /* the worker's own: what runs an async target */
         PyObject *cancelled;  /* NULL, or the exception class */
         unsigned long thread; /* where its sync target runs; 0: nowhere */

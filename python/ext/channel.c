@@ -226,6 +226,9 @@ static PyObject *frame_object(channel *self, const agx_frame *frame)
                 return enter_call(self, frame);
         case AGX_FRAME_CANCEL:
                 return pair("cancel", frame->call_id);
+        case AGX_FRAME_CREDIT:
+                return Py_BuildValue("(s(s#K))", "credit", frame->call_id.p, (Py_ssize_t)frame->call_id.n,
+                                     (unsigned long long)frame->n);
         case AGX_FRAME_SHUTDOWN:
                 return pair("shutdown", AGX_VIEW_NULL);
         default:
@@ -487,6 +490,42 @@ static PyObject *channel_send_result(channel *self, PyObject *args)
         return sent;
 }
 
+PyDoc_STRVAR(send_item_doc, "send_item(call_id: str, seq: int, value: bytes)\n--\n\n"
+                            "Send the pickle of an item of a stream. Raises OverflowError if it does not fit a frame.");
+
+static PyObject *channel_send_item(channel *self, PyObject *args)
+{
+        agx_frame frame = {.kind = AGX_FRAME_ITEM};
+        unsigned long long seq;
+        Py_ssize_t id_length;
+        Py_buffer value;
+        PyObject *sent;
+        const char *id;
+
+        if (!PyArg_ParseTuple(args, "s#Ky*:send_item", &id, &id_length, &seq, &value))
+                return NULL;
+        frame.call_id = agx_view_of(id, (size_t)id_length);
+        frame.seq = seq;
+        frame.value = agx_view_of(value.len ? value.buf : "", (size_t)value.len);
+        sent = agx_channel_send(self, &frame);
+        PyBuffer_Release(&value);
+        return sent;
+}
+
+PyDoc_STRVAR(send_end_doc, "send_end(call_id: str)\n--\n\nEnd a call that was a stream: a result without a value.");
+
+static PyObject *channel_send_end(channel *self, PyObject *args)
+{
+        agx_frame frame = {.kind = AGX_FRAME_RESULT};
+        Py_ssize_t id_length;
+        const char *id;
+
+        if (!PyArg_ParseTuple(args, "s#:send_end", &id, &id_length))
+                return NULL;
+        frame.call_id = agx_view_of(id, (size_t)id_length);
+        return agx_channel_send(self, &frame);
+}
+
 static PyObject *send_fault(channel *self, agx_frame_kind kind, PyObject *args, const char *format)
 {
         agx_frame frame = {.kind = kind};
@@ -639,6 +678,8 @@ static PyMethodDef channel_methods[] = {
         {"is_full", (PyCFunction)(void (*)(void))agx_channel_is_full, METH_NOARGS, agx_channel_is_full_doc},
         {"send_ready", (PyCFunction)(void (*)(void))channel_send_ready, METH_NOARGS, send_ready_doc},
         {"send_result", (PyCFunction)(void (*)(void))channel_send_result, METH_VARARGS, send_result_doc},
+        {"send_item", (PyCFunction)(void (*)(void))channel_send_item, METH_VARARGS, send_item_doc},
+        {"send_end", (PyCFunction)(void (*)(void))channel_send_end, METH_VARARGS, send_end_doc},
         {"send_error", (PyCFunction)(void (*)(void))channel_send_error, METH_VARARGS, send_error_doc},
         {"send_boot_error", (PyCFunction)(void (*)(void))channel_send_boot_error, METH_VARARGS, send_boot_error_doc},
         {"disown", (PyCFunction)(void (*)(void))channel_disown, METH_NOARGS, disown_doc},

@@ -47,6 +47,7 @@ typedef struct agx_channel {
         int idle_max;      /* a thread that would be one more goes back to Python */
         bool parked;       /* calls wait for a thread: whoever is done goes back to Python */
         PyObject *loads, *dumps, *copy_context, *protocol;
+        PyObject *set_current; /* tells the context of a call its id */
 #define X(name) PyObject *s_##name;
         CHANNEL_NAMES(X)
 #undef X

@@ -96,7 +96,8 @@ static bool has_usual_shape(PyObject *loaded)
 static PyObject *run_target(agx_channel *self, agx_ext_call *call, PyObject *function, PyObject *loaded)
 {
         PyObject *args = PyTuple_GetItem(loaded, 0), *kwargs = PyTuple_GetItem(loaded, 1);
-        PyObject *context = PyObject_CallNoArgs(self->copy_context);
+        PyObject *token = PyObject_CallFunctionObjArgs(self->set_current, call->id, NULL);
+        PyObject *context = token ? PyObject_CallNoArgs(self->copy_context) : NULL;
         PyObject *run = context ? PyObject_GetAttr(context, self->s_run) : NULL;
         Py_ssize_t n = PyTuple_Size(args);
         PyObject *all = run ? PyTuple_New(n + 1) : NULL, *value = NULL;
@@ -110,6 +111,7 @@ static PyObject *run_target(agx_channel *self, agx_ext_call *call, PyObject *fun
         Py_XDECREF(all);
         Py_XDECREF(run);
         Py_XDECREF(context);
+        Py_XDECREF(token);
         return value;
 }
 
@@ -353,6 +355,15 @@ static PyObject *take_from(const char *module, const char *name)
         return found;
 }
 
+static PyObject *take_method(const char *module, const char *object, const char *name)
+{
+        PyObject *o = take_from(module, object);
+        PyObject *method = o ? PyObject_GetAttrString(o, name) : NULL;
+
+        Py_XDECREF(o);
+        return method;
+}
+
 int agx_channel_init_short(agx_channel *self)
 {
 #define X(name)                                                                                                        \
@@ -365,7 +376,8 @@ int agx_channel_init_short(agx_channel *self)
         self->dumps = take_from("_pickle", "dumps");
         self->copy_context = take_from("_contextvars", "copy_context");
         self->protocol = PyLong_FromLong(5);
-        return self->loads && self->dumps && self->copy_context && self->protocol ? 0 : -1;
+        self->set_current = take_method("agentix._ambient", "current_call", "set");
+        return self->loads && self->dumps && self->copy_context && self->protocol && self->set_current ? 0 : -1;
 }
 
 int agx_channel_traverse_short(agx_channel *self, visitproc visit, void *arg)
@@ -382,6 +394,7 @@ void agx_channel_clear_short(agx_channel *self)
         Py_CLEAR(self->loads);
         Py_CLEAR(self->dumps);
         Py_CLEAR(self->copy_context);
+        Py_CLEAR(self->set_current);
         Py_CLEAR(self->protocol);
 #define X(name) Py_CLEAR(self->s_##name);
         CHANNEL_NAMES(X)
