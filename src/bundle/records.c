@@ -10,7 +10,7 @@ void agx_records_deinit(agx_records *r)
 
 bool agx_records_next(agx_records *r, const char **key, const char **value)
 {
-        const char *start = (const char *)r->bytes.data + r->bytes.head;
+        const char *start = agx_buf_view(&r->bytes).p;
 
         if (r->at >= r->bytes.len)
                 return false;
