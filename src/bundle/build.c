@@ -299,7 +299,7 @@ static int stage_nix(job *j)
 static int close_over(job *j)
 {
         _cleanup_(agx_closure_deinitp) agx_closure c = AGX_CLOSURE_NULL;
-        _cleanup_(agx_freep) char *venv = agx_tree_join(j->stage.tree, AGX_VENV + 1);
+        _cleanup_(agx_freep) char *venv = agx_tree_join(j->stage.tree, &AGX_VENV[1]);
         int r;
 
         tell(j, true, "bringing libraries");

@@ -290,7 +290,7 @@ static int make_closure(const agx_interpreter *i, const agx_stage *s, const agx_
 static int make_layer(const agx_interpreter *i, const agx_stage *s, const agx_tools *tools, agx_strv *missing,
                       agx_why *why)
 {
-        _cleanup_(agx_freep) char *home = agx_tree_join(s->tree, AGX_INTERPRETER_HOME + 1);
+        _cleanup_(agx_freep) char *home = agx_tree_join(s->tree, &AGX_INTERPRETER_HOME[1]);
         _cleanup_(agx_strv_deinitp) agx_strv changed = AGX_STRV_NULL;
         char root[64];
         int r = home ? copy_library(s, i->stdlib, i->minor, why) : agx_trace(-ENOMEM);

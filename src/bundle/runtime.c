@@ -54,7 +54,7 @@ static int write_bootstrap(const agx_stage *s, agx_why *why)
 {
         _cleanup_(agx_manifest_deinitp) agx_manifest m = AGX_MANIFEST_NULL;
         _cleanup_(agx_buf_deinitp) agx_buf text = AGX_BUF_NULL(64 << 10);
-        _cleanup_(agx_freep) char *path = agx_tree_join(s->tree, AGX_MANIFEST_ENTRYPOINT + 1);
+        _cleanup_(agx_freep) char *path = agx_tree_join(s->tree, &AGX_MANIFEST_ENTRYPOINT[1]);
         int r = path ? agx_manifest_set_env(&m) : agx_trace(-ENOMEM);
 
         if (!r)

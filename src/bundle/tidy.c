@@ -154,7 +154,7 @@ int agx_venv_fix_shebangs(const char *root, agx_strv *changed, agx_why *why)
 
 int agx_venv_tidy(const agx_stage *s, agx_strv *changed, agx_why *why)
 {
-        _cleanup_(agx_freep) char *venv = agx_tree_join(s->tree, AGX_VENV + 1);
+        _cleanup_(agx_freep) char *venv = agx_tree_join(s->tree, &AGX_VENV[1]);
 
         return venv ? agx_tree_walk(venv, tidy_entry, changed, why) : agx_trace(-ENOMEM);
 }

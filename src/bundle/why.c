@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void set(agx_why *w, const char *kind, const char *format, va_list args)
+__attribute__((format(printf, 3, 0))) static void set(agx_why *w, const char *kind, const char *format, va_list args)
 {
         if (w->text[0])
                 return;

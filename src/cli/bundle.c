@@ -119,7 +119,7 @@ static const agx_opt one_opts[] = {
         {AGX_OPT_ARG, .name = "BUNDLE", .help = "a bundle tar, a deployed directory, or a digest (its beginning)",
          .offset = offsetof(one_values, bundle)},
         CACHE_DIR_OPT(one_values),
-        {AGX_OPT_END},
+        {.kind = AGX_OPT_END},
 };
 
 static int read_tar_manifest(const char *tar, agx_unpacked *u, agx_why *why)
@@ -293,7 +293,7 @@ typedef struct list_values {
         const char *cache_dir;
 } list_values;
 
-static const agx_opt list_opts[] = {CACHE_DIR_OPT(list_values), {AGX_OPT_END}};
+static const agx_opt list_opts[] = {CACHE_DIR_OPT(list_values), {.kind = AGX_OPT_END}};
 
 static void human_size(uint64_t bytes, char text[32])
 {
@@ -400,7 +400,7 @@ static const agx_opt rm_opts[] = {
         {AGX_OPT_REST, .name = "BUNDLE", .help = "a deployed directory, or a digest (its beginning)",
          .offset = offsetof(rm_values, bundles), .needed = true},
         CACHE_DIR_OPT(rm_values),
-        {AGX_OPT_END},
+        {.kind = AGX_OPT_END},
 };
 
 static int remove_one(agx_cli *cli, const char *text, const char *cache_dir)
@@ -454,7 +454,7 @@ static const agx_opt prune_opts[] = {
         {AGX_OPT_FLAG, .name = "all", .help = "remove every bundle, too", .offset = offsetof(prune_values, all)},
         {AGX_OPT_FLAG, 'f', "force", .help = "with --all: do it", .offset = offsetof(prune_values, force)},
         CACHE_DIR_OPT(prune_values),
-        {AGX_OPT_END},
+        {.kind = AGX_OPT_END},
 };
 
 static int report_pruned(agx_cli *cli, unsigned leftovers, unsigned bundles)

@@ -19,7 +19,7 @@ typedef struct common {
 static const agx_opt format_opts[] = {
         {AGX_OPT_TEXT, .name = "format", .choices = "text|json", .help = "how the result is printed (text)",
          .offset = offsetof(common, format)},
-        {AGX_OPT_END},
+        {.kind = AGX_OPT_END},
 };
 
 static const agx_opt common_opts[] = {
@@ -28,15 +28,15 @@ static const agx_opt common_opts[] = {
         {AGX_OPT_FLAG, 'q', "quiet", .help = "say only what went wrong", .offset = offsetof(common, quiet)},
         {AGX_OPT_FLAG, 'v', "verbose", .help = "say more", .offset = offsetof(common, verbose)},
         {AGX_OPT_FLAG, 'h', "help", .help = "show this", .offset = offsetof(common, help)},
-        {AGX_OPT_END},
+        {.kind = AGX_OPT_END},
 };
 
 const agx_opt agx_command_top_options[] = {
         {AGX_OPT_FLAG, 'V', "version", .help = "show the version", .offset = offsetof(common, version)},
-        {AGX_OPT_END},
+        {.kind = AGX_OPT_END},
 };
 
-static const agx_opt no_opts[] = {{AGX_OPT_END}};
+static const agx_opt no_opts[] = {{.kind = AGX_OPT_END}};
 
 /* The path of commands that led here, for usage lines: "agentix", "agentix deploy", ... */
 typedef struct trail {

@@ -194,7 +194,7 @@ typedef struct values {
 static const agx_opt opts[] = {
         {AGX_OPT_ARG, .name = "SHELL", .choices = "bash|zsh|fish", .help = "bash, zsh or fish",
          .offset = offsetof(values, shell)},
-        {AGX_OPT_END},
+        {.kind = AGX_OPT_END},
 };
 
 static int run(agx_cli *cli, void *v)

@@ -42,7 +42,7 @@ static const agx_opt engine_opts[] = {
          .offset = offsetof(values, run_args)},
         {AGX_OPT_TEXT, .name = "bundle-cache-dir", .value = "DIR",
          .help = "where bundles are kept (~/.cache/agentix/bundles)", .offset = offsetof(values, cache_dir)},
-        {AGX_OPT_END},
+        {.kind = AGX_OPT_END},
 };
 
 /* The platform to report: the bundle's, which must be the one asked for. */
@@ -186,7 +186,7 @@ static const agx_opt other_opts[] = {
          .offset = offsetof(other_values, name)},
         {AGX_OPT_TEXT, .name = "platform", .value = "PLATFORM", .help = "platform to deploy for",
          .offset = offsetof(other_values, platform)},
-        {AGX_OPT_END},
+        {.kind = AGX_OPT_END},
 };
 
 static int cannot_load(agx_cli *cli, const char *name, const char *why)

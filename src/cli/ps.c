@@ -56,7 +56,7 @@ typedef struct ps_values {
 static const agx_opt ps_opts[] = {
         {AGX_OPT_FLAG, 'a', "all", .help = "those that do not run, too", .offset = offsetof(ps_values, all)},
         ENGINE_OPT(ps_values),
-        {AGX_OPT_END},
+        {.kind = AGX_OPT_END},
 };
 
 static void print_sandbox(agx_cli *cli, const agx_sandbox *s)
@@ -120,7 +120,7 @@ static const agx_opt rm_opts[] = {
          .needed = true},
         {AGX_OPT_FLAG, 'f', "force", .help = "even if it runs", .offset = offsetof(rm_values, force)},
         ENGINE_OPT(rm_values),
-        {AGX_OPT_END},
+        {.kind = AGX_OPT_END},
 };
 
 static int remove_one(agx_cli *cli, const agx_sandboxes *s, const char *name, bool force)
@@ -186,7 +186,7 @@ static const agx_opt prune_opts[] = {
          .offset = offsetof(prune_values, force)},
         {AGX_OPT_FLAG, .name = "dry-run", .help = "only say which", .offset = offsetof(prune_values, dry_run)},
         ENGINE_OPT(prune_values),
-        {AGX_OPT_END},
+        {.kind = AGX_OPT_END},
 };
 
 /* What has never run may be about to, as long as its host lives. */

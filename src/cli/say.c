@@ -90,7 +90,7 @@ static void close_line(agx_say *s)
 }
 
 /* The formatted, cut and escaped text. Out of memory gives an empty one. */
-static void make_text(agx_buf *out, const char *format, va_list args)
+__attribute__((format(printf, 2, 0))) static void make_text(agx_buf *out, const char *format, va_list args)
 {
         _cleanup_(agx_freep) char *text = NULL;
         int n = vasprintf(&text, format, args);

@@ -22,7 +22,7 @@ static const agx_opt table[] = {
         {AGX_OPT_ARG, .name = "ARG", .help = "an argument", .offset = offsetof(values, arg)},
         {AGX_OPT_ARG_MAYBE, .name = "MAYBE", .help = "another", .offset = offsetof(values, maybe)},
         {AGX_OPT_REST, .name = "REST", .help = "the rest", .offset = offsetof(values, rest)},
-        {AGX_OPT_END},
+        {.kind = AGX_OPT_END},
 };
 
 enum { ARGS = 8 };
