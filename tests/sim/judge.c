@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TAIL = 16384, VERDICT_MAX = 200, RESTART_HEARD_MS = 10000, ITEMS = 64 };
+enum { TAIL = 16384, VERDICT_MAX = 200, ITEMS = 64 };
 
 typedef struct row {
         uint64_t started_at, deadline_at, ended_at, allowed;
@@ -29,7 +29,6 @@ struct sim_judge {
         row *rows;
         uint32_t **keys; /* by host, by counter */
         uint32_t instance;
-        uint64_t restarted_at;
         uint32_t culprit;
         uint64_t loose; /* evictions of calls unknown */
         sim_record tail[TAIL];
@@ -169,10 +168,10 @@ static bool may_be_dropped(sim_judge *j, const row *c, uint64_t now)
         return true;
 }
 
-/* Soon after a restart the earlier instance may be heard of once more, after the later one. */
-static bool may_have_changed(const sim_judge *j, const row *c, uint64_t now)
+/* It may have been sent to an instance that is over: not if the one there is now has it. */
+static bool may_have_changed(const sim_judge *j, const row *c)
 {
-        return j->instance && (now < j->restarted_at + RESTART_HEARD_MS || !c->accepted || c->instance != j->instance);
+        return j->instance && (!c->accepted || c->instance != j->instance);
 }
 
 static void on_ended(sim_judge *j, row *c, const sim_record *r)
@@ -190,7 +189,7 @@ static void on_ended(sim_judge *j, row *c, const sim_record *r)
                 blame(j, r->key, "a stream ended before its items had come");
         if (r->a == SIM_DROPPED && !may_be_dropped(j, c, r->at))
                 blame(j, r->key, "a result was lost that should have been kept");
-        if (r->a == SIM_INSTANCE_CHANGED && !may_have_changed(j, c, r->at))
+        if (r->a == SIM_INSTANCE_CHANGED && !may_have_changed(j, c))
                 blame(j, r->key, "a restart was blamed that there was not");
         if (r->a == SIM_DEADLINE && (r->at < c->started_at + c->allowed ||
                                      (c->deadline_at != UINT64_MAX && r->at > c->deadline_at + j->rules.host_slack_ms)))
@@ -326,12 +325,6 @@ static void on_answered(sim_judge *j, row *c, const sim_record *r)
         c->answered_at = r->at;
 }
 
-static void on_restarted(sim_judge *j, const sim_record *r)
-{
-        ++j->instance;
-        j->restarted_at = r->at;
-}
-
 static void on_table(sim_judge *j, const sim_record *r)
 {
         if (r->a > j->rules.open_max || r->b > j->rules.kept_max + r->counter)
@@ -371,7 +364,7 @@ void sim_judge_note(sim_judge *j, const sim_record *r)
         else if (r->fact == SIM_TABLE)
                 on_table(j, r);
         else if (r->fact == SIM_RESTARTED)
-                on_restarted(j, r);
+                ++j->instance;
         else if (r->key && r->fact == SIM_EVICTED)
                 j->rows[r->key].evicted = true;
         else if (r->fact == SIM_EVICTED)
