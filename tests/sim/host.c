@@ -398,7 +398,7 @@ static agx_client_config draw_config(sim_host *h)
                 .jitter = 50,
                 .link = !sim_once_in(c, 8),
                 .http_sync_ms = syncs[sim_draw(c, sizeof(syncs) / sizeof(syncs[0]))],
-                .grace_ms = sim_draw(c, 3) ? 5000 : sim_draw(c, 300)};
+                .grace_ms = sim_draw(c, 3) || h->s->plan.calm ? 5000 : sim_draw(c, 300)};
         agx_view session = sim_session(h->s, h->index);
 
         if (!config.link)
