@@ -1,6 +1,6 @@
 /*
  * Start: token, calls, listener, worker, then the ready line. The worker is spawned before the line is written, so that its
- * interpreter boots while the host connects.
+ * interpreter boots while the host connects. SIGUSR1 asks for a line about the tables on standard error.
  *
  * End: whatever the reason, the same steps. No new connections and no new calls; the worker is asked to stop, then made
  * to; its calls end and are answered; then the loop stops, what the worker left behind is killed, and the process exits.
@@ -13,6 +13,7 @@
 #include "server/sio_uv.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/random.h>
@@ -315,9 +316,24 @@ static void stop(agx_server *s, const char *why)
         agx_supervisor_uv_stop(&s->supervisor);
 }
 
+/* How full the tables are, for whoever may send this process a signal. */
+static void say_state(agx_server *s)
+{
+        agx_ledger_counts n = agx_ledger_count(s->calls.ledger);
+
+        agx_server_note(s,
+                        "state: calls: %zu open, %zu bytes held for a worker, %zu retained with %zu bytes, %" PRIu64
+                        " dropped; sessions: %zu; connections: %zu",
+                        n.open, s->calls.held_bytes, n.retained, n.retained_bytes, n.evicted, n.sessions,
+                        s->n_connections);
+}
+
 static void on_signal(uv_signal_t *handle, int number)
 {
-        stop(handle->data, number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : "SIGHUP");
+        if (number == SIGUSR1)
+                say_state(handle->data);
+        else
+                stop(handle->data, number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : "SIGHUP");
 }
 
 static void on_lease_over(agx_deadline *d)
@@ -452,7 +468,7 @@ static int listen_on(agx_server *s)
 
 static void watch_signals(agx_server *s)
 {
-        static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+        static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 
         for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
                 uv_signal_init(&s->loop.uv, &s->signals[i]);

@@ -34,7 +34,7 @@ struct agx_server {
         agx_deadline ledger_tick;
         agx_deadline graces; /* of cancelled calls */
         agx_deadline drain;
-        uv_signal_t signals[3];
+        uv_signal_t signals[4];
         agx_stream lifeline;
         bool has_lifeline;
         bool supervisor_stopped;
