@@ -19,7 +19,7 @@ import pytest
 import agentix
 
 TARGETS = Path(__file__).parent / "targets"
-sys.path.insert(0, str(TARGETS))
+sys.path[:0] = [str(TARGETS), str(TARGETS.parents[1] / "support")]
 
 
 @pytest.fixture(scope="session")
