@@ -313,7 +313,11 @@ async def all_is_over(host: Host, runtime: Runtime, shim: Shim, resting: int) ->
         if not state["connections"]:
             break
         await asyncio.sleep(0.01)
-    assert state["open"] == state["held"] == state["dropped"] == state["connections"] == 0, (state, shim.links())
+    assert state["open"] == state["held"] == state["dropped"] == state["connections"] == 0, (
+        state,
+        shim.links(),
+        of_port(runtime.url),
+    )
     ids = [f"{client._core.session}-{i + 1}" for client in host.clients for i in range(3 * len(host.begun))]
     answers: Counter[str] = Counter()
     for client in host.clients:
@@ -328,6 +332,12 @@ async def all_is_over(host: Host, runtime: Runtime, shim: Shim, resting: int) ->
         await asyncio.sleep(0.01)
     assert descriptors(runtime.pid) <= resting
     return f"{state}, {dict(answers)}, RSS {rss(runtime.pid) >> 10} KiB"
+
+
+def of_port(url: str) -> list[str]:
+    """What the kernel knows of the connections of a server: state, queues."""
+    port = f":{urlsplit(url).port or 0:04X}"
+    return [line.strip()[:60] for line in open("/proc/net/tcp") if port in line]
 
 
 async def resting_descriptors(python: str, directory: Path) -> int:

@@ -57,7 +57,7 @@ def _read(journal: Path) -> tuple[Counter[str], Counter[str], list[str]]:
     ends: Counter[str] = Counter()
     wrong: list[str] = []
     for line in journal.read_text().splitlines() if journal.exists() else []:
-        what, _, key = line.partition(" ")
+        what, _, key = line.strip().partition(" ")
         if what == "start":
             starts[key] += 1
         elif what == "end":
