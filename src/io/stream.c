@@ -55,9 +55,10 @@ static void on_place(uv_handle_t *handle, size_t suggested, uv_buf_t *place)
 
 static void end(agx_stream *s, int error)
 {
-        if (s->ended || agx_stream_closing(s))
+        if (s->lost || (s->ended && !error) || agx_stream_closing(s))
                 return;
         s->ended = true;
+        s->lost = error != 0;
         agx_stream_pause(s);
         s->ops->ended(s, error);
 }
@@ -174,12 +175,13 @@ static int try_now(agx_stream *s, agx_view *body)
         return 0;
 }
 
-/* Reports a lost connection through the loop: reading finds the same error, and if nothing is read the write does. */
+/* Reports a lost connection through the loop: reading finds the same error, unless it has found the peer's end before. */
 static void lose(agx_stream *s)
 {
         agx_buf_clear(&s->out);
-        if (agx_stream_read(s))
-                end(s, -EPIPE);
+        s->doomed = s->ended || agx_stream_read(s);
+        if (s->doomed)
+                agx_loop_flush_later(s->loop, &s->flush);
 }
 
 static void on_written(uv_write_t *request, int status)
@@ -204,6 +206,10 @@ static void flush(agx_flush *f)
 
         if (s->writing || agx_stream_closing(s))
                 return;
+        if (s->doomed) {
+                end(s, -EPIPE);
+                return;
+        }
         if (s->out.len)
                 r = try_now(s, &none);
         if (!r && s->out.len)

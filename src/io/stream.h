@@ -19,7 +19,7 @@ typedef struct agx_stream agx_stream;
 
 typedef struct agx_stream_ops {
         void (*data)(agx_stream *self, agx_view in);
-        /* 0: the peer ended its side; < 0: the connection is lost. At most once. */
+        /* 0: the peer ended its side; < 0: the connection is lost. Each at most once, and nothing after a loss. */
         void (*ended)(agx_stream *self, int error);
         void (*drained)(agx_stream *self); /* all that was queued is out; may be NULL */
         void (*closed)(agx_stream *self);
@@ -44,7 +44,9 @@ struct agx_stream {
         bool writing;
         bool reading;
         bool ended;
-        bool shut; /* the write side is to be ended once everything is out */
+        bool lost;
+        bool doomed; /* it is lost, and that is still to be told */
+        bool shut;   /* the write side is to be ended once everything is out */
 };
 
 /* Each prepares an unconnected stream; `out_max` bounds the bytes waiting in it. */

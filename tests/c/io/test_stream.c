@@ -218,6 +218,38 @@ static void a_lost_peer_is_told_from_the_loop(void **state)
         rig_close(&r);
 }
 
+/* It ended its side, and was to have what is queued; then it went away. */
+static void a_peer_that_is_lost_after_its_end_is_told(void **state)
+{
+        static char much[8 << 20];
+        bool done;
+        rig r;
+
+        (void)state;
+        signal(SIGPIPE, SIG_IGN);
+        for (int later = 0; later < 2; later++) {
+                rig_open(&r);
+                if (later)
+                        assert_int_equal(agx_stream_send(&r.stream, agx_view_of(much, sizeof(much)), &done), 0);
+                shutdown(r.peer, SHUT_WR);
+                turn(&r);
+                turn(&r);
+                assert_int_equal(r.ended, 1);
+                assert_int_equal(r.end_error, 0);
+                close(r.peer);
+                r.peer = -1;
+                if (!later)
+                        assert_int_equal(agx_stream_send(&r.stream, AGX_VIEW("x"), &done), 0);
+                assert_int_equal(r.ended, 1);
+                agx_loop_flush(&r.loop); /* what a turn does, if anything else keeps the loop alive */
+                for (int i = 0; i < 3; i++)
+                        turn(&r);
+                assert_int_equal(r.ended, 2);
+                assert_true(r.end_error < 0);
+                rig_close(&r);
+        }
+}
+
 static void a_paused_stream_reads_nothing(void **state)
 {
         rig r;
@@ -378,6 +410,7 @@ int main(void)
                 cmocka_unit_test(what_is_queued_goes_out_before_the_end),
                 cmocka_unit_test(the_peers_end_is_told_once),
                 cmocka_unit_test(a_lost_peer_is_told_from_the_loop),
+                cmocka_unit_test(a_peer_that_is_lost_after_its_end_is_told),
                 cmocka_unit_test(a_paused_stream_reads_nothing),
                 cmocka_unit_test(the_ceiling_holds),
                 cmocka_unit_test(a_deadline_moves_both_ways),
