@@ -337,7 +337,8 @@ async def all_is_over(host: Host, runtime: Runtime, shim: Shim, resting: int) ->
 def of_port(url: str) -> list[str]:
     """What the kernel knows of the connections of a server: state, queues."""
     port = f":{urlsplit(url).port or 0:04X}"
-    return [line.strip()[:60] for line in open("/proc/net/tcp") if port in line]
+    lines = Path("/proc/net/tcp").read_text().splitlines()
+    return [line for line in lines if port in line and " 06 " not in line]
 
 
 async def resting_descriptors(python: str, directory: Path) -> int:
