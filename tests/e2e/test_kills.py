@@ -1,4 +1,4 @@
-"""`kill -9` of the worker, the server and the host at each step of a call, seen in what the victim itself wrote or sent.
+"""`kill -9` of worker, server and host at each step of a call, seen in what the victim itself wrote or sent.
 
 The steps are told by the target's journal, by the host's notes, and by what the shim between host and server has of
 their bytes; none is guessed by waiting.

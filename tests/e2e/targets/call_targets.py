@@ -35,6 +35,14 @@ def sleep(seconds: float, value: Any = None) -> Any:
     return value
 
 
+def busy(seconds: float, value: Any = None) -> Any:
+    """Keep a processor busy, and the interpreter's lock with it."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+    return value
+
+
 async def sleep_async(seconds: float, value: Any = None) -> Any:
     await asyncio.sleep(seconds)
     return value

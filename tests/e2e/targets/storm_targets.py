@@ -8,7 +8,7 @@ import time
 
 
 def note(journal: str, what: str, key: str) -> None:
-    """Append a line of 32 bytes, or a multiple: a kill may tear a write where a page ends, and no such line lies there."""
+    """Append a line of 32 bytes, or a multiple: a kill may tear a write where a page ends, and they never lie there."""
     line = f"{what} {key}".encode()
     line = line.ljust((len(line) // 32 + 1) * 32 - 1) + b"\n"
     fd = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
