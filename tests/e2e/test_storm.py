@@ -268,13 +268,9 @@ async def answers_to_resume(url: str, session: str, ids: list[str]) -> Counter[s
     base = "http://127.0.0.1" if unix else url
     await stock.connect(base, transports=["websocket"], namespaces=["/rpc"], auth={"session": session})
     await stock.emit("resume", msgpack.packb({"call_ids": ids}), namespace="/rpc")
-    for _ in range(1000):
-        if len(told) == len(ids):
-            break
-        await asyncio.sleep(0.01)
+    await eventually(lambda: len(told) == len(ids), "every id is answered", 60)
     await stock.disconnect()
     await http.close()
-    assert len(told) == len(ids), f"{len(ids) - len(told)} ids have no answer"
     return Counter(told.values())
 
 
