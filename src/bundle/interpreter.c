@@ -175,6 +175,10 @@ int agx_interpreter_find(agx_interpreter *i, const agx_tools *tools, unsigned mi
         pyenv = find_pyenv(minor);
         if (pyenv && !ask(i, pyenv, minor, &ignored))
                 return 0;
+        if (agx_run_signal()) {
+                *why = ignored;
+                return AGX_WHY_E_TOLD;
+        }
         agx_why_set(why, "python", "this machine has no usable Python 3.%u%s%s", minor, requires ? " that allows " : "",
                     requires ? requires : "");
         return agx_why_hint(why, "install it; interpreters are taken from the machine, never downloaded");
