@@ -40,7 +40,9 @@ static const char help[] =
         "  AGENTIX_LEASE            seconds without an authenticated connection after which the server exits\n"
         "  AGENTIX_ENV_FILE         file of further variables, each \"name=value\" and a NUL\n"
         "  AGENTIX_READY_FD         descriptor that gets one line when the server listens, or cannot\n"
-        "  AGENTIX_LIFELINE_FD      descriptor whose end means that the host is gone\n";
+        "  AGENTIX_LIFELINE_FD      descriptor whose end means that the host is gone\n"
+        "\n"
+        "SIGUSR1 asks for a line on standard error about the calls and connections it holds.\n";
 
 static const char *from_environ(const char *name, void *user)
 {
