@@ -325,3 +325,40 @@ def test_a_library_from_outside_the_bundle_fails_the_build(tmp_path: Path) -> No
     assert "proj.broken" in done.stderr
     assert "libagxgone.so" in done.stderr
     assert not (where / "dist").exists()
+
+
+def test_search_paths_are_rewritten_by_their_kind(tmp_path: Path) -> None:
+    """Named like no extension module, so that only the closure looks at them."""
+    where = project(tmp_path / "p")
+    package = where / "src" / "proj"
+    source = tmp_path / "m.c"
+    source.write_text("int main(void) { return 0; }\n")
+    objects = {
+        "lib_plain.so": ["-shared", "-fPIC"],
+        "lib_build.so": ["-shared", "-fPIC", "-Wl,--enable-new-dtags,-rpath,/opt/build/lib"],
+        "lib_origin.so": ["-shared", "-fPIC", "-Wl,--enable-new-dtags,-rpath,$ORIGIN/../x:/opt/build/lib"],
+        "lib_old.so": ["-shared", "-fPIC", "-Wl,--disable-new-dtags,-rpath,$ORIGIN"],
+        "program": ["-Wl,--enable-new-dtags,-rpath,$ORIGIN/y"],
+        "static": ["-static"],
+    }
+    for name, options in objects.items():
+        subprocess.run(["gcc", source, "-o", package / name, *options], check=True)
+    before = {name: (package / name).read_bytes() for name in objects}
+    said = build(cwd=where, env=environment(tmp_path / "cache"))
+    site = next(unpack(where / said["bundle"], tmp_path / "tree").glob("nix/runtime/venv/lib/*/site-packages/proj"))
+
+    def paths(name: str) -> list[tuple[str, str]]:
+        text = subprocess.run(["readelf", "-d", site / name], capture_output=True, text=True, check=True).stdout
+        return re.findall(r"\((RPATH|RUNPATH)\).*\[(.*)\]", text)
+
+    assert {name: paths(name) for name in objects} == {
+        "lib_plain.so": [],
+        "lib_build.so": [],
+        "lib_origin.so": [("RPATH", "$ORIGIN/../x")],
+        "lib_old.so": [("RPATH", "$ORIGIN")],
+        "program": [("RPATH", "$ORIGIN/y:/nix/closure/lib")],
+        "static": [],
+    }
+    for name in ("lib_plain.so", "lib_old.so", "static"):
+        assert (site / name).read_bytes() == before[name], name
+    assert subprocess.run([package / "program"], check=False).returncode == 0  # the project's own is not touched
