@@ -25,18 +25,16 @@ void agx_deployed_deinit(agx_deployed *d)
 
 /* ---- the tar ---- */
 
-static int open_tar(const char *tar, int *fd, agx_why *why)
+static int open_tar(const char *tar, int *fd, struct stat *st, agx_why *why)
 {
-        struct stat st;
-
         *fd = open(tar, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
         if (*fd < 0)
                 return agx_why_errno(why, errno, "cannot open the bundle %s", tar);
-        if (fstat(*fd, &st) < 0)
+        if (fstat(*fd, st) < 0)
                 return agx_why_errno(why, errno, "cannot look at the bundle %s", tar);
-        if (!S_ISREG(st.st_mode))
+        if (!S_ISREG(st->st_mode))
                 return agx_why_set(why, "bundle", "it is %s, not a bundle tar",
-                                   S_ISDIR(st.st_mode) ? "a directory" : "not a file");
+                                   S_ISDIR(st->st_mode) ? "a directory" : "not a file");
         return 0;
 }
 
@@ -123,29 +121,70 @@ static int fill(agx_cache *c, int fd, agx_cache_temp *t, const agx_unpack_limits
         return r;
 }
 
-static int deploy(agx_cache *c, const char *tar, bool keep, const agx_unpack_limits *limits,
-                  const agx_unpack_hooks *hooks, agx_deployed *d, agx_why *why)
+static int name_result(agx_cache *c, const char *entry, agx_deployed *d)
 {
-        _cleanup_(agx_closep) int fd = -1;
-        agx_cache_temp t = AGX_CACHE_TEMP_NULL;
-        char entry[AGX_DIGEST_SIZE];
-        int r;
+        if (asprintf(&d->path, "%s/%s", c->path, entry) >= 0)
+                return 0;
+        d->path = NULL;
+        return agx_trace(-ENOMEM);
+}
 
+/* A tar that was unpacked before and whose entry is there. */
+static bool deploy_again(agx_cache *c, int fd, const struct stat *tar, const agx_unpack_limits *limits, agx_deployed *d)
+{
+        agx_why unused = AGX_WHY_NULL;
+        char entry[AGX_DIGEST_SIZE];
+
+        if (!agx_cache_seen(c, tar, d->digest))
+                return false;
+        snprintf(entry, sizeof(entry), "sha256-%s", d->digest + 7);
+        if (bootstrapped(c, entry) && !agx_unpack_manifest(&d->unpacked, fd, limits, &unused) &&
+            !name_result(c, entry, d))
+                return true;
+        agx_deployed_deinit(d);
         *d = (agx_deployed){0};
-        r = open_tar(tar, &fd, why);
+        return false;
+}
+
+static int deploy_new(agx_cache *c, int fd, const struct stat *tar, bool keep, const agx_unpack_limits *limits,
+                      const agx_unpack_hooks *hooks, agx_deployed *d, agx_why *why)
+{
+        agx_cache_temp t = AGX_CACHE_TEMP_NULL;
+        time_t began = time(NULL);
+        char entry[AGX_DIGEST_SIZE];
+        struct stat after;
+        int r = agx_cache_sweep(c, NULL, why);
+
         if (!r)
-                r = agx_cache_sweep(c, NULL, why);
+                r = lseek(fd, 0, SEEK_SET) < 0 ? agx_why_errno(why, errno, "cannot read the bundle") : 0;
         if (!r)
                 r = fill(c, fd, &t, limits, hooks, d, why);
         if (!r && keep) {
                 snprintf(entry, sizeof(entry), "sha256-%s", d->digest + 7);
                 r = commit(c, &t, entry, &d->fresh, why);
-                if (!r && asprintf(&d->path, "%s/%s", c->path, entry) < 0) {
-                        d->path = NULL;
-                        r = agx_trace(-ENOMEM);
-                }
+                if (!r)
+                        r = name_result(c, entry, d);
+                /* What was warned of is to be warned of again. */
+                if (!r && !d->unpacked.omitted && !fstat(fd, &after))
+                        agx_cache_see(c, tar, &after, began, d->digest);
         }
         agx_cache_temp_remove(c, &t);
+        return r;
+}
+
+static int deploy(agx_cache *c, const char *tar, bool keep, const agx_unpack_limits *limits,
+                  const agx_unpack_hooks *hooks, agx_deployed *d, agx_why *why)
+{
+        _cleanup_(agx_closep) int fd = -1;
+        struct stat st;
+        int r;
+
+        *d = (agx_deployed){0};
+        r = open_tar(tar, &fd, &st, why);
+        if (!r && keep && deploy_again(c, fd, &st, limits, d))
+                return 0;
+        if (!r)
+                r = deploy_new(c, fd, &st, keep, limits, hooks, d, why);
         if (r == AGX_WHY_E_TOLD && !strcmp(why->kind, "bundle") && fd >= 0)
                 agx_why_wrap(why, "%s", tar);
         return r;
@@ -196,8 +235,10 @@ int agx_cache_sweep(agx_cache *c, unsigned *n, agx_why *why)
                 agx_closep(&fd);
                 return agx_why_errno(why, error, "cannot read the bundle cache %s", c->path);
         }
-        while ((entry = readdir(dir)) != NULL)
+        while ((entry = readdir(dir)) != NULL) {
                 swept += agx_cache_is_temp(entry->d_name) && agx_cache_temp_sweep(c, entry->d_name);
+                agx_cache_forget(c, entry->d_name);
+        }
         closedir(dir);
         if (n)
                 *n = swept;

@@ -3,6 +3,9 @@
 /* What the files of the cache share among themselves. */
 #include "bundle/cache.h"
 
+#include <sys/stat.h>
+#include <time.h>
+
 /* Opens an entry that is a directory of ours. AGX_CACHE_E_NONE: no such entry. */
 int agx_cache_open_entry(const agx_cache *c, const char *name, int *fd, agx_why *why);
 /* The digest of `nix` in an open directory; `what` is for words. */
@@ -24,5 +27,13 @@ void agx_cache_temp_remove(const agx_cache *c, agx_cache_temp *t);
 /* Removes a directory of that kind if nobody holds it. True if it is gone. */
 bool agx_cache_temp_sweep(const agx_cache *c, const char *name);
 bool agx_cache_is_temp(const char *name);
+
+/* Whether a tar of this description was unpacked before, and into what. */
+bool agx_cache_seen(const agx_cache *c, const struct stat *tar, char digest[AGX_DIGEST_SIZE]);
+/* Remembers that it was, if it was the same all the while and had settled when the unpacking began. */
+void agx_cache_see(const agx_cache *c, const struct stat *before, const struct stat *after, time_t began,
+                   const char *digest);
+/* Removes what is remembered of an entry that is gone; other names are left alone. */
+void agx_cache_forget(const agx_cache *c, const char *name);
 
 #endif

@@ -140,12 +140,12 @@
 #define AGX_VALUE_ERROR_CHARS 200         /* characters of each name or text of the pickle in an error */
 
 /* Bundles that are deployed. */
-#define AGX_BUNDLE_MIB_MAX 65536           /* MiB that one unpacks to */
-#define AGX_BUNDLE_MEMBERS_MAX (1u << 20)  /* files, directories and links of one */
-#define AGX_BUNDLE_DEPTH_MAX 120           /* directories inside one another */
-#define AGX_BUNDLE_RATIO_MAX 200           /* unpacked to packed bytes of one, */
-#define AGX_BUNDLE_RATIO_FREE (256u << 20) /* beyond so many unpacked bytes */
-#define AGX_BUNDLE_NAME_MAX 4000           /* bytes of a member's name, and of a link's target */
+#define AGX_BUNDLE_MIB_MAX 65536          /* MiB that one unpacks to */
+#define AGX_BUNDLE_MEMBERS_MAX (1u << 20) /* files, directories and links of one */
+#define AGX_BUNDLE_DEPTH_MAX 120          /* directories inside one another */
+#define AGX_BUNDLE_RATIO_MAX 200          /* unpacked to packed bytes of one, */
+#define AGX_BUNDLE_RATIO_FREE (64u << 20) /* beyond so many unpacked bytes */
+#define AGX_BUNDLE_NAME_MAX 4000          /* bytes of a member's name, and of a link's target */
 
 /* Container engines. */
 #define AGX_ENGINE_RUN_MS 1800000     /* one `run` with the pull of its image */

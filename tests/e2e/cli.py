@@ -73,5 +73,7 @@ class Cli:
         return line.removeprefix("error: ")
 
     def entries(self) -> list[str]:
-        """What lies in the cache, its lock apart."""
-        return sorted(path.name for path in self.cache.iterdir() if path.name != ".lock") if self.cache.is_dir() else []
+        """What lies in the cache, its lock and its memory of tars apart."""
+        if not self.cache.is_dir():
+            return []
+        return sorted(path.name for path in self.cache.iterdir() if not path.name.startswith((".lock", ".seen-")))
