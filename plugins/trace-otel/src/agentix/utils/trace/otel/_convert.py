@@ -121,7 +121,7 @@ def _attribute(value: Any) -> Any:
 
 
 def _is_uniform(values: "list[Any] | tuple[Any, ...]") -> bool:
-    kind: type[object] = type(values[0])
-    if kind not in (bool, str, int, float) or any(type(value) is not kind for value in values):
+    kinds = set(map(type, values))
+    if len(kinds) != 1 or not kinds <= {bool, str, int, float}:
         return False
-    return kind is not int or all(-_NS_MAX <= value < _NS_MAX for value in values)
+    return int not in kinds or all(-_NS_MAX <= value < _NS_MAX for value in values)
