@@ -333,70 +333,84 @@ int agx_members_judge(agx_members *m, const agx_member *member, agx_verdict *ver
 
 enum { HOPS_MAX = 40 };
 
-/*
- * Follows a way with all links on it, as a kernel would with the tree at /nix. `rest` holds what is still to go. True if it
- * leaves /nix at any point; a way that ends nowhere, or never, does not.
- */
-static bool leads_away(const agx_members *m, agx_buf *at, agx_buf *rest, unsigned hops)
+/* A way through the tree: where it stands, and what is still to go. */
+typedef struct way {
+        agx_buf at;
+        agx_buf rest;
+        unsigned hops; /* links it may still follow */
+} way;
+
+typedef enum step { STEP_ON, STEP_AWAY, STEP_ENDS } step;
+
+/* Takes the first name of what is still to go; an empty one for "//" and at the end. */
+static int way_next(way *w, char name[AGX_MEMBERS_NAME_MAX + 1])
 {
-        while (rest->len) {
-                agx_view way = agx_buf_view(rest);
-                agx_view name = way;
-                const node *n;
+        agx_view rest = agx_buf_view(&w->rest);
+        const char *slash = memchr(rest.p, '/', rest.n);
+        size_t n = slash ? (size_t)(slash - rest.p) : rest.n;
 
-                if (memchr(way.p, '/', way.n))
-                        name.n = (size_t)((const char *)memchr(way.p, '/', way.n) - way.p);
-                if (!name.n || agx_view_eq(name, AGX_VIEW("."))) {
-                        agx_buf_consume(rest, name.n < way.n ? name.n + 1 : name.n);
-                        continue;
-                }
-                if (agx_view_eq(name, AGX_VIEW(".."))) {
-                        path_up(at);
-                        agx_buf_consume(rest, name.n < way.n ? name.n + 1 : name.n);
-                        if (!below_nix(agx_buf_view(at)))
-                                return true;
-                        continue;
-                }
-                if (path_down(at, name))
-                        return true;
-                agx_buf_consume(rest, name.n < way.n ? name.n + 1 : name.n);
-                if (!below_nix(agx_buf_view(at)))
-                        return true;
-                n = find(m, agx_buf_view(at));
-                if (!n || (n->kind == NODE_FILE && rest->len))
-                        return false;
-                if (n->kind == NODE_OMITTED)
-                        return true;
-                if (n->kind == NODE_SYMLINK) {
-                        _cleanup_(agx_buf_deinitp) agx_buf on = AGX_BUF_NULL(HOPS_MAX * AGX_MEMBERS_PATH_MAX);
+        if (n > AGX_MEMBERS_NAME_MAX)
+                return AGX_MEMBERS_E_LONG;
+        memcpy(name, rest.p, n);
+        name[n] = 0;
+        agx_buf_consume(&w->rest, slash ? n + 1 : n);
+        return 0;
+}
 
-                        if (!hops--)
-                                return false;
-                        if (agx_buf_append_view(&on, n->link) || agx_buf_append(&on, "/", 1) ||
-                            agx_buf_append_view(&on, agx_buf_view(rest)))
-                                return true;
-                        path_up(at);
-                        if (n->link.p[0] == '/')
-                                agx_buf_clear(at);
-                        agx_buf_clear(rest);
-                        if (agx_buf_append_view(rest, agx_buf_view(&on)))
-                                return true;
-                }
-        }
-        return false;
+/* Puts a link's target in front of what is still to go. What cannot be held counts as leading away. */
+static step way_follow(way *w, agx_view link)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf on = AGX_BUF_NULL(w->rest.max);
+
+        if (!w->hops--)
+                return STEP_ENDS;
+        if (agx_buf_append_view(&on, link) || agx_buf_append(&on, "/", 1) ||
+            agx_buf_append_view(&on, agx_buf_view(&w->rest)))
+                return STEP_AWAY;
+        if (link.p[0] == '/')
+                agx_buf_clear(&w->at);
+        else
+                path_up(&w->at);
+        agx_buf_clear(&w->rest);
+        return agx_buf_append_view(&w->rest, agx_buf_view(&on)) ? STEP_AWAY : STEP_ON;
+}
+
+/* One name further, as a kernel would go with the tree at /nix. A way that ends nowhere, or never, does not lead away. */
+static step way_step(const agx_members *m, way *w)
+{
+        char name[AGX_MEMBERS_NAME_MAX + 1];
+        const node *n;
+
+        if (way_next(w, name))
+                return STEP_AWAY;
+        if (!*name || !strcmp(name, "."))
+                return STEP_ON;
+        if (!strcmp(name, ".."))
+                path_up(&w->at);
+        else if (path_down(&w->at, agx_view_str(name)))
+                return STEP_AWAY;
+        if (!below_nix(agx_buf_view(&w->at)))
+                return STEP_AWAY;
+        n = find(m, agx_buf_view(&w->at));
+        if (!n || n->kind == NODE_FILE)
+                return STEP_ENDS;
+        if (n->kind == NODE_OMITTED)
+                return STEP_AWAY;
+        return n->kind == NODE_SYMLINK ? way_follow(w, n->link) : STEP_ON;
 }
 
 static bool crooked_leads_away(const agx_members *m, const node *n)
 {
-        _cleanup_(agx_buf_deinitp) agx_buf at = AGX_BUF_NULL(AGX_MEMBERS_PATH_MAX);
-        _cleanup_(agx_buf_deinitp) agx_buf rest = AGX_BUF_NULL(HOPS_MAX * AGX_MEMBERS_PATH_MAX);
+        way w = {.at = AGX_BUF_NULL(AGX_MEMBERS_PATH_MAX),
+                 .rest = AGX_BUF_NULL(HOPS_MAX * AGX_MEMBERS_PATH_MAX),
+                 .hops = HOPS_MAX};
+        step s = agx_buf_append_view(&w.at, n->in_map.key) ? STEP_AWAY : way_follow(&w, n->link);
 
-        if (n->link.p[0] != '/') {
-                if (agx_buf_append_view(&at, n->in_map.key))
-                        return true;
-                path_up(&at);
-        }
-        return agx_buf_append_view(&rest, n->link) || leads_away(m, &at, &rest, HOPS_MAX);
+        while (s == STEP_ON && w.rest.len)
+                s = way_step(m, &w);
+        agx_buf_deinit(&w.at);
+        agx_buf_deinit(&w.rest);
+        return s == STEP_AWAY;
 }
 
 bool agx_members_finish(agx_members *m, agx_verdict *verdict)
