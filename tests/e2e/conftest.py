@@ -34,6 +34,12 @@ def worker_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(venv / "bin" / "python")
 
 
+@pytest.fixture(scope="session")
+def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that builds share: what an interpreter costs is then paid once."""
+    return tmp_path_factory.mktemp("build-cache")
+
+
 @pytest.fixture
 def run() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
     """Run a coroutine, for a minute at most; the loop must not be told of an exception that nobody took."""

@@ -258,10 +258,10 @@ def test_nothing_is_left_of_a_build(built: Built) -> None:
 
 
 @pytest.fixture
-def locked(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+def locked(tmp_path: Path, build_cache: Path) -> tuple[Path, dict[str, str]]:
     """A locked project with one small dependency, in git."""
     where = project(tmp_path / "p", dependencies=("iniconfig",))
-    env = environment(tmp_path / "cache")
+    env = environment(build_cache)
     git(where, "init")
     subprocess.run(["uv", "lock", "--quiet"], cwd=where, env=env, check=True)
     return where, env
@@ -286,10 +286,10 @@ def test_a_stale_lock_is_an_error_and_leaves_nothing(locked: tuple[Path, dict[st
     assert not (where / "dist").exists()
 
 
-def test_ours_are_never_asked_for_from_an_index(tmp_path: Path) -> None:
+def test_ours_are_never_asked_for_from_an_index(tmp_path: Path, build_cache: Path) -> None:
     """`agentix` may be anybody's on an index; the project names it and has no lock."""
     where = project(tmp_path / "p", dependencies=("agentix", "agentix-provider-uv", "iniconfig"))
-    env = environment(tmp_path / "cache")
+    env = environment(build_cache)
     done = agentix("build", "--verbose", cwd=where, env=env)
     assert done.returncode == 0, done.stderr
     assert len([line for line in done.stderr.splitlines() if "uv.lock" in line]) == 1
@@ -299,15 +299,15 @@ def test_ours_are_never_asked_for_from_an_index(tmp_path: Path) -> None:
     assert list(site.glob("iniconfig-*.dist-info"))
 
 
-def test_uv_fails_with_its_own_words_and_code(tmp_path: Path) -> None:
+def test_uv_fails_with_its_own_words_and_code(tmp_path: Path, build_cache: Path) -> None:
     where = project(tmp_path / "p")
-    done = agentix("build", "--uv-arg=--no-such-flag", cwd=where, env=environment(tmp_path / "cache"))
+    done = agentix("build", "--uv-arg=--no-such-flag", cwd=where, env=environment(build_cache))
     assert done.returncode == 2
     assert "--no-such-flag" in done.stderr
     assert "exited with code 2" in done.stderr
 
 
-def test_a_library_from_outside_the_bundle_fails_the_build(tmp_path: Path) -> None:
+def test_a_library_from_outside_the_bundle_fails_the_build(tmp_path: Path, build_cache: Path) -> None:
     """An extension whose library nobody brings cannot be imported in an empty root."""
     where = project(tmp_path / "p")
     source = tmp_path / "m.c"
@@ -320,14 +320,14 @@ def test_a_library_from_outside_the_bundle_fails_the_build(tmp_path: Path) -> No
     subprocess.run(
         ["gcc", "-shared", "-fPIC", source, "-o", where / "src/proj" / name, f"-L{tmp_path}", "-lagxgone"], check=True
     )
-    done = agentix("build", cwd=where, env=environment(tmp_path / "cache"))
+    done = agentix("build", cwd=where, env=environment(build_cache))
     assert done.returncode == 1
     assert "proj.broken" in done.stderr
     assert "libagxgone.so" in done.stderr
     assert not (where / "dist").exists()
 
 
-def test_search_paths_are_rewritten_by_their_kind(tmp_path: Path) -> None:
+def test_search_paths_are_rewritten_by_their_kind(tmp_path: Path, build_cache: Path) -> None:
     """Named like no extension module, so that only the closure looks at them."""
     where = project(tmp_path / "p")
     package = where / "src" / "proj"
@@ -344,7 +344,7 @@ def test_search_paths_are_rewritten_by_their_kind(tmp_path: Path) -> None:
     for name, options in objects.items():
         subprocess.run(["gcc", source, "-o", package / name, *options], check=True)
     before = {name: (package / name).read_bytes() for name in objects}
-    said = build(cwd=where, env=environment(tmp_path / "cache"))
+    said = build(cwd=where, env=environment(build_cache))
     site = next(unpack(where / said["bundle"], tmp_path / "tree").glob("nix/runtime/venv/lib/*/site-packages/proj"))
 
     def paths(name: str) -> list[tuple[str, str]]:

@@ -28,9 +28,9 @@ def tool(text: str) -> str:
 
 
 @pytest.fixture
-def env(tmp_path: Path) -> dict[str, str]:
-    """A build's environment with an empty cache."""
-    return environment(tmp_path / "cache")
+def env(build_cache: Path) -> dict[str, str]:
+    """A build's environment."""
+    return environment(build_cache)
 
 
 def test_what_a_default_nix_provides_is_linked_into_the_runtime(tmp_path: Path, env: dict[str, str]) -> None:

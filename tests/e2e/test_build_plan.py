@@ -10,9 +10,9 @@ from bundletools import agentix, build, environment, git, project
 
 
 @pytest.fixture
-def env(tmp_path: Path) -> dict[str, str]:
-    """A build's environment with an empty cache."""
-    return environment(tmp_path / "cache")
+def env(build_cache: Path) -> dict[str, str]:
+    """A build's environment."""
+    return environment(build_cache)
 
 
 def staged(cwd: Path, name: str) -> list[str]:

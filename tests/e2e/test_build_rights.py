@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from bundletools import AGENTIX, BIN, agentix, environment, project
 
 # Makes directories on the way to the interpreter passable, in a mount namespace of its own, and becomes nobody.
@@ -46,34 +50,35 @@ def as_nobody(scratch: Path, *command: str | Path, cwd: Path, env: dict[str, str
     return subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
-def passable(path: Path) -> None:
-    """Let others through the directories that pytest made for us alone."""
-    for directory in (path, *path.parents):
-        if directory.stat().st_uid == os.geteuid() and str(directory).startswith(("/tmp/pytest", "/var/tmp/pytest")):
-            directory.chmod(0o755)
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A directory that others can get to: pytest's own are closed to them, and every pytest sees to it."""
+    path = Path(tempfile.mkdtemp(prefix="agx-nobody-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
 
 
-def test_nobody_can_build(tmp_path: Path) -> None:
-    passable(tmp_path)
-    where = project(tmp_path / "p")
-    env = {**environment(tmp_path / "cache"), "HOME": str(tmp_path), "UV_CACHE_DIR": str(tmp_path / "uv")}
+def test_nobody_can_build(open_path: Path) -> None:
+    where = project(open_path / "p")
+    env = {**environment(open_path / "cache"), "HOME": str(open_path), "UV_CACHE_DIR": str(open_path / "uv")}
     if os.geteuid() == 0:
-        for path in (tmp_path, *tmp_path.rglob("*")):
+        for path in (open_path, *open_path.rglob("*")):
             os.chown(path, 65534, 65534)
-    done = as_nobody(tmp_path, AGENTIX, "build", cwd=where, env=env)
+    done = as_nobody(open_path, AGENTIX, "build", cwd=where, env=env)
     assert done.returncode == 0, done.stderr
     assert "digest -> sha256:" in done.stdout
     assert (where / "dist" / "proj-1.2-linux-amd64.bundle.tar").is_file()
 
 
-def test_where_namespaces_are_forbidden_the_error_says_so(tmp_path: Path) -> None:
+def test_where_namespaces_are_forbidden_the_error_says_so(tmp_path: Path, build_cache: Path) -> None:
     """A user namespace in which no further one may be made, and no capability left."""
     where = project(tmp_path / "p")
     script = (
         "echo 0 >/proc/sys/user/max_user_namespaces && "
         "exec setpriv --no-new-privs --inh-caps=-all --bounding-set=-all " + str(AGENTIX) + " build"
     )
-    env = environment(tmp_path / "cache", PATH=f"{BIN}:{os.environ['PATH']}")
+    env = environment(build_cache, PATH=f"{BIN}:{os.environ['PATH']}")
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
         cwd=where,
@@ -89,9 +94,9 @@ def test_where_namespaces_are_forbidden_the_error_says_so(tmp_path: Path) -> Non
     assert not (where / "dist").exists()
 
 
-def test_an_engine_that_is_missing_or_fails(tmp_path: Path) -> None:
+def test_an_engine_that_is_missing_or_fails(tmp_path: Path, build_cache: Path) -> None:
     where = project(tmp_path / "p")
-    env = environment(tmp_path / "cache")
+    env = environment(build_cache)
     gone = agentix("build", "--container-engine", "agx-no-engine", cwd=where, env=env)
     assert gone.returncode == 4
     assert "container engine 'agx-no-engine' not found on PATH" in gone.stderr
