@@ -208,5 +208,8 @@ int agx_request_health(agx_client *c, agx_client_conn *conn)
         if (!r)
                 r = agx_http1_put_field(&http->out, AGX_VIEW("Agentix-Challenge"),
                                         agx_view_of(challenge, sizeof(challenge)));
+        /* Once the server has proved itself: the connection then counts for its lease. */
+        if (!r && conn->state != CONN_PROVING && c->token.len)
+                r = put_token(&http->out, agx_buf_view(&c->token));
         return r ? r : agx_http1_put_end(&http->out);
 }

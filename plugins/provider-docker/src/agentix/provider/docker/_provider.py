@@ -12,6 +12,7 @@ from agentix import _core
 from agentix.provider import _checks
 from agentix.provider import _places as shared
 from agentix.provider._drive import Driver, remove_tree
+from agentix.provider._lease import keep_lease
 from agentix.provider.base import DeployedBundle, Sandbox, SandboxConfig, SandboxId, SandboxProvider, SandboxResource
 
 from . import _bundles, _places
@@ -60,7 +61,7 @@ class DockerProvider(SandboxProvider):
         self._sweep_once(engine)
         sandbox_id, live = await self._create(engine, nix, config)
         self._live[sandbox_id] = live
-        return self._handle(sandbox_id, live.url, live.token)
+        return _handle(sandbox_id, live.url, live.token, self._config.lease)
 
     async def delete(self, sandbox_id: SandboxId) -> None:
         """Remove a sandbox; an unknown id is passed over. RuntimeError if the engine could not do it: try again."""
@@ -85,7 +86,7 @@ class DockerProvider(SandboxProvider):
         found = await self._look(self._engine(), sandbox_id) if facts is not None else None
         if facts is None or found is None or found[0] != "running":
             raise KeyError(f"no sandbox {sandbox_id!r} runs here; it may have ended or been deleted")
-        return self._handle(sandbox_id, facts["url"], facts["token"])
+        return _handle(sandbox_id, facts["url"], facts["token"], facts["lease"])
 
     async def deploy_bundle(
         self, bundle: Path, *, name: str | None = None, platform: str | None = None
@@ -127,7 +128,8 @@ class DockerProvider(SandboxProvider):
         """Tidy up after a start, and leave what other processes need to find the sandbox."""
         try:
             (directory / "env").unlink(missing_ok=True)
-            shared.describe(directory, url=url, engine=self._config.container_engine)
+            facts = {"url": url, "engine": self._config.container_engine, "lease": self._config.lease}
+            shared.describe(directory, **facts)
             token = (directory / "token").read_text()
         except BaseException:
             await driver.end()
@@ -223,10 +225,6 @@ class DockerProvider(SandboxProvider):
             raise RuntimeError(f"container engine '{name}' not found on PATH; install it, or set container_engine=")
         return os.path.abspath(found)
 
-    @staticmethod
-    def _handle(sandbox_id: str, url: str, token: str) -> Sandbox:
-        return Sandbox(sandbox_id=SandboxId(sandbox_id), runtime_url=url, token=token)
-
 
 class PodmanProvider(DockerProvider):
     """As `DockerProvider`, with podman unless the config says otherwise."""
@@ -236,6 +234,10 @@ class PodmanProvider(DockerProvider):
     @staticmethod
     def _default_config() -> DockerProviderConfig:
         return DockerProviderConfig(container_engine="podman")
+
+
+def _handle(sandbox_id: str, url: str, token: str, lease: float | None) -> Sandbox:
+    return keep_lease(Sandbox(sandbox_id=SandboxId(sandbox_id), runtime_url=url, token=token), lease)
 
 
 def _take_note(task: asyncio.Task[None]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from agentix import _core
 from agentix.provider._drive import Driver, remove_tree
+from agentix.provider._lease import keep_lease
 from agentix.provider.base import Sandbox, SandboxConfig, SandboxId, SandboxProvider
 
 from . import _places
@@ -58,7 +59,7 @@ class UvProvider(SandboxProvider):
             remove_tree(directory)
             raise
         self._live[directory.name] = live
-        return self._handle(directory.name, live.url, live.token)
+        return _handle(directory.name, live.url, live.token, self._config.lease)
 
     async def delete(self, sandbox_id: SandboxId) -> None:
         """End a sandbox and remove its directory; an unknown id is passed over."""
@@ -76,11 +77,11 @@ class UvProvider(SandboxProvider):
         self._watch()
         live = self._live.get(sandbox_id)
         if live is not None and live.driver.alive():
-            return self._handle(sandbox_id, live.url, live.token)
+            return _handle(sandbox_id, live.url, live.token, self._config.lease)
         facts = await asyncio.to_thread(_places.find, sandbox_id)
         if facts is None:
             raise KeyError(f"no sandbox {sandbox_id!r} runs here; it may have ended or been deleted")
-        return self._handle(sandbox_id, facts["url"], facts["token"])
+        return _handle(sandbox_id, facts["url"], facts["token"], facts["lease"])
 
     async def aclose(self) -> None:
         """Delete this provider's sandboxes and the environment it made."""
@@ -110,7 +111,7 @@ class UvProvider(SandboxProvider):
             raise RuntimeError(wish["message"])
         assert driver.child is not None
         try:
-            _places.describe(directory, url=wish["url"], pid=driver.child.pid)
+            _places.describe(directory, url=wish["url"], pid=driver.child.pid, lease=self._config.lease)
             return _Live(driver, wish["url"], (directory / "token").read_text())
         except BaseException:
             await driver.end()
@@ -132,9 +133,9 @@ class UvProvider(SandboxProvider):
             config_env=[f"{name}={value}" for name, value in (config.env or {}).items()],
         )
 
-    @staticmethod
-    def _handle(sandbox_id: str, url: str, token: str) -> Sandbox:
-        return Sandbox(sandbox_id=SandboxId(sandbox_id), runtime_url=url, token=token)
+
+def _handle(sandbox_id: str, url: str, token: str, lease: float | None) -> Sandbox:
+    return keep_lease(Sandbox(sandbox_id=SandboxId(sandbox_id), runtime_url=url, token=token), lease)
 
 
 def _find_runtime() -> str:
