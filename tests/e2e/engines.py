@@ -1,0 +1,226 @@
+"""Container engines, images and a bundle for tests.
+
+A Docker daemon that already runs is used as it is; where none runs, a private one is started, with its own data, socket
+and pid file, and stopped by its pid at the end. Podman gets storage and settings of its own. No registry is asked for an
+image: they are imported from trees made here, and those made by mmdebstrap are cached between runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CONTAINERS_CONF = """\
+[containers]
+default_ulimits = ["nofile=20000:20000", "nproc=4096:4096"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"""
+LIMITS = "nofile=20000:20000"
+START_SECONDS = 60
+
+
+class Engine:
+    """A running engine: `program` is what a provider is given."""
+
+    def __init__(self, kind: str, program: str) -> None:
+        self.kind = kind
+        self.program = program
+        self._images: dict[str, str] = {}
+
+    def __call__(self, *args: str, check: bool = True) -> str:
+        done = subprocess.run([self.program, *args], capture_output=True, text=True, check=False)
+        assert done.returncode == 0 or not check, f"{self.kind} {args}: {done.stdout}{done.stderr}"
+        return done.stdout.strip() if check else done.stdout + done.stderr
+
+    def image(self, name: str) -> str:
+        """Import the base image, once, and return its name for this engine."""
+        if name not in self._images:
+            tag = f"localhost/agentix-test/{name}:latest"
+            self("import", str(tree(name)), tag)
+            self._images[name] = tag
+        return self._images[name]
+
+    def variant(self, base: str, name: str, *changes: str) -> str:
+        """Return the image with a Dockerfile's instructions applied."""
+        tag = f"localhost/agentix-test/{name}:latest"
+        if tag not in self._images.values():
+            container = self("create", self.image(base), "/nothing")
+            try:
+                options = [f"--change={change}" for change in changes]
+                if self.kind == "podman":
+                    options.append("--format=docker")
+                self("commit", *options, container, tag)
+            finally:
+                self("rm", container)
+            self._images[name] = tag
+        return tag
+
+    def sandboxes(self) -> list[str]:
+        """The names of all containers of ours, in whatever state."""
+        return self("ps", "-a", "--filter", "label=agentix.sandbox", "--format", "{{.Names}}").split()
+
+    def remove_all(self) -> None:
+        for name in self.sandboxes():
+            self("rm", "-f", "-v", name, check=False)
+        for tag in self._images.values():
+            self("rmi", "-f", tag, check=False)
+
+
+# ---- docker ----
+
+
+@contextmanager
+def docker() -> Iterator[Engine]:
+    """Docker: the daemon that runs, or one of our own."""
+    program = shutil.which("docker")
+    assert program is not None, "docker is missing; tools/setup.sh installs it"
+    if subprocess.run([program, "version"], capture_output=True, check=False).returncode == 0:
+        yield from _using(Engine("docker", program))
+        return
+    with tempfile.TemporaryDirectory(prefix="agx-docker-", ignore_cleanup_errors=True) as root:
+        with _daemon(Path(root)) as socket:
+            before = os.environ.get("DOCKER_HOST")
+            os.environ["DOCKER_HOST"] = socket
+            try:
+                yield from _using(Engine("docker", program))
+            finally:
+                os.environ.pop("DOCKER_HOST")
+                if before is not None:
+                    os.environ["DOCKER_HOST"] = before
+        _unmount_below(root)
+
+
+def _using(engine: Engine) -> Iterator[Engine]:
+    try:
+        yield engine
+    finally:
+        engine.remove_all()
+
+
+@contextmanager
+def _daemon(root: Path) -> Iterator[str]:
+    socket = f"unix://{root}/docker.sock"
+    daemon = shutil.which("dockerd") or "/usr/sbin/dockerd"
+    assert os.path.exists(daemon), "dockerd is missing; tools/setup.sh installs it"
+    places = [f"--data-root={root}/data", f"--exec-root={root}/exec", f"--pidfile={root}/pid", f"--host={socket}"]
+    with open(root / "log", "wb") as log:
+        process = subprocess.Popen(
+            [daemon, f"--default-ulimit={LIMITS}", *places], stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        _await_daemon(process, socket, root / "log")
+        yield socket
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _await_daemon(process: subprocess.Popen[bytes], socket: str, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    command = ["docker", f"--host={socket}", "version"]
+    while subprocess.run(command, capture_output=True, check=False).returncode:
+        ended = process.poll() is not None
+        if ended or time.monotonic() > deadline:
+            last = "\n".join(log.read_text(errors="replace").splitlines()[-30:])
+            raise AssertionError(f"dockerd {'ended' if ended else 'did not start'}; its last words:\n{last}")
+        time.sleep(0.2)
+
+
+# ---- podman ----
+
+
+@contextmanager
+def podman() -> Iterator[Engine]:
+    """Podman with storage of its own, behind a program that is called podman too."""
+    program = shutil.which("podman")
+    assert program is not None, "podman is missing; tools/setup.sh installs it"
+    with tempfile.TemporaryDirectory(prefix="agx-podman-", ignore_cleanup_errors=True) as root:
+        wrapper = Path(root, "bin", "podman")
+        wrapper.parent.mkdir()
+        Path(root, "containers.conf").write_text(CONTAINERS_CONF)
+        wrapper.write_text(
+            f"#!/bin/sh\nexport CONTAINERS_CONF={root}/containers.conf\n"
+            f'exec {program} --root {root}/storage --runroot {root}/run --tmpdir {root}/tmp "$@"\n'
+        )
+        wrapper.chmod(0o755)
+        yield from _using(Engine("podman", str(wrapper)))
+        _unmount_below(root)
+
+
+def _unmount_below(root: str) -> None:
+    with open("/proc/mounts") as file:
+        points = [line.split()[1] for line in file if line.split()[1].startswith(f"{root}/")]
+    for point in sorted(points, reverse=True):
+        subprocess.run(["umount", "-l", point], check=False, capture_output=True)
+
+
+# ---- images ----
+
+SUITES = {"bookworm": ["git"], "bullseye": ["git"]}
+
+
+def tree(name: str) -> Path:
+    """Return the tar of an image's tree."""
+    if name in SUITES:
+        return _debian(name, SUITES[name])
+    path = _cache() / f"{name}.tar"
+    if not path.exists():
+        with tempfile.TemporaryDirectory() as root:
+            {"busybox": _busybox, "scratch": _scratch}[name](Path(root))
+            _pack(Path(root), path)
+    return path
+
+
+def _cache() -> Path:
+    home = Path(os.environ.get("AGENTIX_TEST_CACHE") or Path.home() / ".cache" / "agentix" / "test-images")
+    home.mkdir(parents=True, exist_ok=True)
+    return home
+
+
+def _debian(suite: str, packages: list[str]) -> Path:
+    recipe = ["--variant=apt", f"--include={','.join(packages)}", suite]
+    key = hashlib.sha256(" ".join(recipe).encode()).hexdigest()[:12]
+    path = _cache() / f"{suite}-{key}.tar"
+    if not path.exists():
+        half = path.with_suffix(f".{os.getpid()}.tar")
+        done = subprocess.run(["mmdebstrap", *recipe, str(half)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"mmdebstrap {suite}: {done.stderr[-2000:]}"
+        half.rename(path)
+    return path
+
+
+def _busybox(root: Path) -> None:
+    """A static busybox and nothing else: no libc."""
+    (root / "bin").mkdir()
+    shutil.copy("/bin/busybox", root / "bin" / "busybox")
+    for name in ("sh", "ls", "cat", "env", "id", "sleep"):
+        (root / "bin" / name).symlink_to("busybox")
+    (root / "tmp").mkdir(mode=0o1777)
+
+
+def _scratch(root: Path) -> None:
+    """No program at all."""
+    (root / "tmp").mkdir(mode=0o1777)
+
+
+def _pack(root: Path, path: Path) -> None:
+    half = path.with_suffix(f".{os.getpid()}.tar")
+    with tarfile.open(half, "w") as tar:
+        tar.add(root, ".")
+    half.rename(path)
