@@ -1,22 +1,62 @@
 """The host side of the demo: calls functions of this project inside a sandbox and prints what comes back.
 
-Run with `make demo` from the root of the repository, or `python host.py` where agentix and its backend are installed.
+Run with `make demo` from the root of the repository, or where agentix and the backend are installed:
+
+    python host.py                                       the `uv` backend: a process of this machine
+    python host.py docker --image debian:bookworm-slim   a container of docker, or of podman; the image is any Linux one
 """
 
+import argparse
 import asyncio
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "src"))  # the host needs the names; the sandbox gets an installed copy
 
 import numpy as np
-from agentix.provider.uv import UvProvider, UvProviderConfig
 from hello_world import tasks
 
-from agentix import Failed, Ok, RemoteCallError, Sandbox, SandboxConfig, WorkerExited
+from agentix import Failed, Ok, RemoteCallError, Sandbox, SandboxConfig, SandboxProvider, WorkerExited, providers
 
 CALLS = 100
+PROJECT = str(Path(__file__).parent)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Calls functions of this project inside a sandbox.")
+    parser.add_argument("backend", nargs="?", default="uv", choices=["uv", "docker", "podman"])
+    parser.add_argument("--engine", help="the container engine's client, if not the one of the backend's name")
+    parser.add_argument("--image", default="debian:bookworm-slim", help="the image of a container (%(default)s)")
+    parser.add_argument("--bundle", help="this project's bundle for a container; without it one is built")
+    return parser.parse_args()
+
+
+@asynccontextmanager
+async def backend(options: argparse.Namespace) -> AsyncIterator[tuple[SandboxProvider, SandboxConfig]]:
+    """The only part that knows where sandboxes run."""
+    if options.backend == "uv":
+        from agentix.provider.uv import UvProvider, UvProviderConfig
+
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        async with UvProvider(UvProviderConfig(project=PROJECT, python=python)) as provider:
+            # This backend runs the project itself, whatever image and bundle say.
+            yield provider, SandboxConfig(image="local", bundle="local")
+        return
+    from agentix.provider.docker import DockerProviderConfig
+
+    with tempfile.TemporaryDirectory() as scratch:
+        bundle = options.bundle
+        if bundle is None:
+            bundle = f"{scratch}/hello-world.bundle.tar"
+            program = str(Path(sys.executable).with_name("agentix"))
+            await asyncio.to_thread(subprocess.run, [program, "build", PROJECT, "--output", bundle], check=True)
+        config = DockerProviderConfig(container_engine=options.engine or options.backend)
+        yield providers().get(options.backend)(config), SandboxConfig(image=options.image, bundle=bundle)
 
 
 class Stopwatch:
@@ -76,22 +116,18 @@ async def crash(sandbox: Sandbox, watch: Stopwatch) -> None:
 
 async def main() -> None:
     watch = Stopwatch()
-    project = str(Path(__file__).parent)
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    async with UvProvider(UvProviderConfig(project=project, python=python)) as provider:
-        # Container backends need an image and a bundle; this one runs the project itself, whatever they say.
-        config = SandboxConfig(image="local", bundle="local")
+    async with backend(arguments()) as (provider, config):
         async with provider.session(config) as first:
-            watch.say("environment made, project and numpy installed, first sandbox up")
+            watch.say("project and numpy where the sandbox needs them, first sandbox up")
             health = await first.health()
             watch.say(f"runtime {health.version} says {health.status}")
         async with provider.session(config) as sandbox:
-            watch.say("first sandbox deleted, a second one up in the same environment")
+            watch.say("first sandbox deleted, a second one up")
             await values(sandbox, watch)
             await failures(sandbox, watch)
             await many(sandbox, watch)
             await crash(sandbox, watch)
-    watch.say("sandbox and environment removed")
+    watch.say("sandbox removed")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Container engines, images and a bundle for tests.
 
-A Docker daemon that already runs is used as it is; where none runs, a private one is started, with its own data, socket
-and pid file, and stopped by its pid at the end. Podman gets storage and settings of its own. No registry is asked for an
-image: they are imported from trees made here, and those made by mmdebstrap are cached between runs.
+A Docker daemon that already runs is used as it is; where none runs, a private one is started, with data, socket and pid
+file of its own, and stopped by its pid at the end. Podman gets storage and settings of its own. No registry is asked
+for an image: they are imported from trees made here, and those made by mmdebstrap are cached between runs.
 """
 
 from __future__ import annotations
@@ -34,10 +34,13 @@ START_SECONDS = 60
 class Engine:
     """A running engine: `program` is what a provider is given."""
 
-    def __init__(self, kind: str, program: str) -> None:
+    def __init__(self, kind: str, program: str, *, private: bool) -> None:
         self.kind = kind
         self.program = program
+        self._private = private  # its images go with its storage
         self._images: dict[str, str] = {}
+        self._foreign: set[str] = set()
+        self._foreign = set(self.sandboxes())
 
     def __call__(self, *args: str, check: bool = True) -> str:
         done = subprocess.run([self.program, *args], capture_output=True, text=True, check=False)
@@ -58,25 +61,26 @@ class Engine:
         if tag not in self._images.values():
             container = self("create", self.image(base), "/nothing")
             try:
-                options = [f"--change={change}" for change in changes]
-                if self.kind == "podman":
-                    options.append("--format=docker")
-                self("commit", *options, container, tag)
+                self("commit", *(f"--change={change}" for change in changes), container, tag)
             finally:
                 self("rm", container)
             self._images[name] = tag
         return tag
 
     def sandboxes(self) -> list[str]:
-        """The names of all containers of ours, in whatever state."""
-        return self("ps", "-a", "--filter", "label=agentix.sandbox", "--format", "{{.Names}}").split()
+        """The names of all sandboxes, in whatever state, but for those that were there before the tests."""
+        names = self("ps", "-a", "--filter", "label=agentix.sandbox", "--format", "{{.Names}}").split()
+        return [name for name in names if name not in self._foreign]
 
     def remove_all(self) -> None:
         for name in self.sandboxes():
             self("rm", "-f", "-v", name, check=False)
-        for tag in self._images.values():
+        for tag in self._images.values() if not self._private else ():
             self("rmi", "-f", tag, check=False)
 
+
+started: list[Engine] = []
+"""The engines that tests have at the moment."""
 
 # ---- docker ----
 
@@ -87,14 +91,14 @@ def docker() -> Iterator[Engine]:
     program = shutil.which("docker")
     assert program is not None, "docker is missing; tools/setup.sh installs it"
     if subprocess.run([program, "version"], capture_output=True, check=False).returncode == 0:
-        yield from _using(Engine("docker", program))
+        yield from _using(Engine("docker", program, private=False))
         return
     with tempfile.TemporaryDirectory(prefix="agx-docker-", ignore_cleanup_errors=True) as root:
         with _daemon(Path(root)) as socket:
             before = os.environ.get("DOCKER_HOST")
             os.environ["DOCKER_HOST"] = socket
             try:
-                yield from _using(Engine("docker", program))
+                yield from _using(Engine("docker", program, private=True))
             finally:
                 os.environ.pop("DOCKER_HOST")
                 if before is not None:
@@ -103,9 +107,11 @@ def docker() -> Iterator[Engine]:
 
 
 def _using(engine: Engine) -> Iterator[Engine]:
+    started.append(engine)
     try:
         yield engine
     finally:
+        started.remove(engine)
         engine.remove_all()
 
 
@@ -159,7 +165,7 @@ def podman() -> Iterator[Engine]:
             f'exec {program} --root {root}/storage --runroot {root}/run --tmpdir {root}/tmp "$@"\n'
         )
         wrapper.chmod(0o755)
-        yield from _using(Engine("podman", str(wrapper)))
+        yield from _using(Engine("podman", str(wrapper), private=True))
         _unmount_below(root)
 
 

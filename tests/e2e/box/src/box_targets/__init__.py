@@ -15,7 +15,20 @@ def run(seed: int) -> dict[str, Any]:
 
 
 def environ() -> dict[str, str]:
-    return dict(os.environ)
+    """The variables that are valid text."""
+    return {name.decode(): value.decode() for name, value in os.environb.items() if _is_text(value)}
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def variable(name: str) -> bytes | None:
+    return os.environb.get(name.encode())
 
 
 def paths() -> list[str]:

@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import shutil
+import stat
 import sysconfig
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +17,39 @@ from agentix.provider.base import DeployedBundle
 BOOTSTRAP = "nix/runtime/bootstrap.sh"
 
 
+_deployed: dict[tuple[Any, ...], Path] = {}
+"""Where the tars that this process has deployed went: the same file is not read again for each sandbox."""
+_locks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
+"""One for each loop: who comes while a tar is being deployed waits for it instead of doing it again."""
+
+
 async def locate(bundle: str, backend: str, cache_dir: str | None) -> Path:
     """Return the `nix` directory of a bundle. RuntimeError or FileNotFoundError says why there is none."""
-    path, is_directory = _look(bundle)
-    if not is_directory:
-        path = Path((await deploy(path, backend, cache_dir)).bundle)
-    return _nix_of(path)
+    path, info = _look(bundle)
+    if stat.S_ISDIR(info.st_mode):
+        return _nix_of(path)
+    key = (str(path), info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns, cache_dir)
+    async with _locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        if key not in _deployed or not _is_bundle(_deployed[key]):
+            _deployed[key] = Path((await deploy(path, backend, cache_dir)).bundle)
+    return _nix_of(_deployed[key])
 
 
-def _look(bundle: str) -> tuple[Path, bool]:
+def _look(bundle: str) -> tuple[Path, os.stat_result]:
     path = Path(bundle).absolute()
-    if not path.exists():
-        raise FileNotFoundError(f"there is no bundle at {bundle!r}; make one with `agentix build`")
-    return path, path.is_dir()
+    try:
+        return path, path.stat()
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no bundle at {bundle!r}; make one with `agentix build`") from None
+
+
+def _is_bundle(path: Path) -> bool:
+    return os.path.lexists(path / BOOTSTRAP)
 
 
 def _nix_of(path: Path) -> Path:
-    if not os.path.lexists(path / BOOTSTRAP):
-        raise RuntimeError(
-            f"{path} is not a deployed bundle, as it has no {BOOTSTRAP}; deploy it with `agentix deploy`"
-        )
+    if not _is_bundle(path):
+        raise RuntimeError(f"{path} is no deployed bundle, as it has no {BOOTSTRAP}; deploy one with `agentix deploy`")
     return path / "nix"
 
 

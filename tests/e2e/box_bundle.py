@@ -1,0 +1,48 @@
+"""The bundle of `tests/e2e/box`, built and deployed as its users would do it, and bundles that misbehave."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+BOX = Path(__file__).parent / "box"
+
+
+class Bundle:
+    """A bundle's tar, and the directory that it was deployed to."""
+
+    def __init__(self, tar: Path, directory: str) -> None:
+        self.tar = tar
+        self.directory = directory
+
+
+def agentix(*args: str) -> str:
+    """Run our program; its output."""
+    program = os.path.join(sysconfig.get_path("scripts"), "agentix")
+    done = subprocess.run([program, *args], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"agentix {args}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def build(root: Path) -> Bundle:
+    tar = root / "box.bundle.tar"
+    agentix("build", str(BOX), "--output", str(tar))
+    answer = json.loads(
+        agentix("deploy", "docker", str(tar), "--bundle-cache-dir", str(root / "cache"), "--format", "json")
+    )
+    return Bundle(tar, answer["bundle"])
+
+
+def with_bootstrap(root: Path, script: str) -> str:
+    """A bundle whose entry point is this shell script, run by a static busybox."""
+    runtime = root / "nix" / "runtime"
+    runtime.mkdir(parents=True)
+    shutil.copy("/bin/busybox", root / "nix" / "busybox")
+    bootstrap = runtime / "bootstrap.sh"
+    bootstrap.write_text(f"#!/nix/busybox sh\n{script}\n")
+    bootstrap.chmod(0o755)
+    return str(root)
