@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 BOX = Path(__file__).parent / "box"
 
@@ -35,6 +36,16 @@ def build(root: Path) -> Bundle:
         agentix("deploy", "docker", str(tar), "--bundle-cache-dir", str(root / "cache"), "--format", "json")
     )
     return Bundle(tar, answer["bundle"])
+
+
+def shared(factory: Any) -> Bundle:
+    """The bundle that all tests of a run share; `factory` is pytest's tmp_path_factory."""
+    if not _built:
+        _built.append(build(factory.mktemp("box")))
+    return _built[0]
+
+
+_built: list[Bundle] = []
 
 
 def with_bootstrap(root: Path, script: str) -> str:

@@ -37,6 +37,7 @@ class Engine:
     def __init__(self, kind: str, program: str, *, private: bool) -> None:
         self.kind = kind
         self.program = program
+        self.directory = os.path.dirname(program)
         self._private = private  # its images go with its storage
         self._images: dict[str, str] = {}
         self._foreign: set[str] = set()

@@ -38,7 +38,7 @@ PATIENCE = 120.0
 
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> box_bundle.Bundle:
-    return box_bundle.build(tmp_path_factory.mktemp("box"))
+    return box_bundle.shared(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
@@ -298,6 +298,17 @@ def listeners(port: int) -> set[str]:
         if line.split()[3] == "0A" and int(number, 16) == port:
             found.add(socket.inet_ntoa(bytes.fromhex(address)[::-1]))
     return found
+
+
+def test_hello_world(engine: engines.Engine) -> None:
+    """The example, as its README says, but for the image."""
+    example = Path(__file__).parents[2] / "examples" / "hello-world" / "host.py"
+    options = [engine.kind, "--engine", engine.program, "--image", engine.image("busybox")]
+    done = subprocess.run([sys.executable, str(example), *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "numpy in the sandbox fits a line: {'slope': 1.98" in done.stdout
+    assert "the worker was killed: returncode -9" in done.stdout
+    assert done.stdout.rstrip().endswith("sandbox removed")
 
 
 def test_another_network(run: Any, docker_engine: engines.Engine, bundle: box_bundle.Bundle) -> None:
@@ -695,7 +706,8 @@ def test_a_killed_host(run: Any, engine: engines.Engine, bundle: box_bundle.Bund
 
 
 def running(engine: engines.Engine) -> list[str]:
-    return engine("ps", "--filter", "label=agentix.host", "--format", "{{.Names}}").split()
+    up = engine("ps", "--format", "{{.Names}}").split()
+    return [name for name in engine.sandboxes() if name in up]
 
 
 async def until(true: Callable[[], object]) -> None:
