@@ -1,4 +1,4 @@
-"""What is podman's own about the podman backend; the rest is in test_docker.py, where each test runs on both engines."""
+"""What is podman's own about the backend; the rest is in test_docker.py, where each test runs on both engines."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import box_bundle
 import engines
 import pytest
+
 from agentix.provider import podman
 
 sys.path.insert(0, str(box_bundle.BOX / "src"))
