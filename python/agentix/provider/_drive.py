@@ -295,6 +295,9 @@ class Driver:
         """
         wish = await self._go_on()
         if self._cancelled:
+            if wish["kind"] == "done":  # the cancellation came where there was no event to make of it
+                self._brain.event("cancel", 0, b"")
+                await self._go_on()
             raise asyncio.CancelledError
         return wish
 
