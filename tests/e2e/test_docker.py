@@ -600,6 +600,7 @@ sys.path.insert(0, {box!r})
 import box_targets as t
 from agentix import SandboxConfig
 from agentix.provider.docker import DockerProvider, DockerProviderConfig
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
 async def main():
     provider = DockerProvider(DockerProviderConfig(container_engine={program!r}, lease={lease!r}))
     config = SandboxConfig(image={image!r}, bundle={bundle!r})
