@@ -15,6 +15,7 @@
         X(CREDIT, "credit")                                                                                            \
         X(SHUTDOWN, "shutdown")                                                                                        \
         X(SIO_INBOUND, "sio_inbound")                                                                                  \
+        X(SIO_FLOW, "sio_flow")                                                                                        \
         X(READY, "ready")                                                                                              \
         X(BOOT_ERROR, "boot_error")                                                                                    \
         X(RESULT, "result")                                                                                            \
@@ -42,7 +43,7 @@ typedef struct agx_frame {
         bool has_stream;
         uint64_t stream; /* credit offered with a CALL */
         uint64_t seq;    /* of ITEM */
-        uint64_t n;      /* of CREDIT */
+        uint64_t n;      /* of CREDIT; of SIO_FLOW: 0 stop emitting, 1 go on */
         agx_view namespace_;
         agx_view event;
         agx_view data;

@@ -53,6 +53,26 @@
 #define AGX_SIO_ANSWERS_LOW 4096         /* answers that wait on a link; above: no more events are read from it */
 #define AGX_SIO_ANSWERS_MAX (128u << 10) /* answers that wait on a link; above: it is closed */
 
+/* Side channels: namespaces of plugins, and the reliable streams /log and /trace. */
+#define AGX_HUB_SPACES_MAX 4096          /* namespaces known to the server at once */
+#define AGX_HUB_OPEN_MAX 256             /* of them opened by workers */
+#define AGX_HUB_HELD_EVENTS 1024         /* events of a namespace kept while nobody is there for them, each way */
+#define AGX_HUB_HELD_BYTES (8u << 20)    /* bytes of them, one event excepted; the oldest goes first */
+#define AGX_HUB_QUEUE_EVENTS 4096        /* events that wait for one host; the oldest goes first */
+#define AGX_HUB_QUEUE_BYTES (16u << 20)  /* bytes of them, one event excepted */
+#define AGX_HUB_STOP_EVENTS 1024         /* events that wait for hosts; above, workers are told to pause */
+#define AGX_HUB_STOP_BYTES (4u << 20)    /* bytes of them, likewise; at half of either they may go on */
+#define AGX_HUB_INBOUND_BYTES (64u << 20) /* bytes on their way to a worker above which events of hosts are dropped */
+#define AGX_HUB_OUT_LOW (64u << 10)      /* bytes that wait on a connection before side channels wait */
+#define AGX_STREAM_ITEMS 10000           /* items a stream keeps until acknowledged, unless a variable says otherwise */
+#define AGX_STREAM_ITEMS_MAX 1000000     /* the most that variable may say */
+#define AGX_STREAM_BYTES (16u << 20)     /* bytes of them; the oldest goes first and is counted */
+#define AGX_STREAM_ITEM_MAX (1u << 20)   /* bytes of one item; above it is counted as lost */
+#define AGX_STREAM_BATCH_ITEMS 256       /* items in one event */
+#define AGX_STREAM_BATCH_BYTES (64u << 10) /* bytes of them before a batch is full */
+#define AGX_STREAM_WINDOW_MAX 65536      /* items in flight that a host may ask for */
+#define AGX_EMIT_WAIT_S 5                /* seconds a worker that was told to pause waits before it emits all the same */
+
 /* Calls (the ledger). */
 #define AGX_LEDGER_CALLS_MAX 65536         /* calls accepted or running at once; above: error type "Busy" */
 #define AGX_LEDGER_KEPT_MAX 4096           /* finished results kept for an acknowledgement; the oldest goes first */
@@ -79,9 +99,17 @@
 #define AGX_WORKER_HEALTHY_MS 1000          /* a worker that lasted so long, or was given a call, had a life */
 #define AGX_WORKER_DRAIN_BYTES (512u << 20) /* bytes read of what a dead worker left in its pipes */
 #define AGX_OUTPUT_TAIL_SHOWN (8u << 10)    /* bytes of the tail in one error text */
-#define AGX_OUTPUT_PAUSE_MS 100             /* text without a newline is passed on after this */
+#define AGX_OUTPUT_PAUSE_MS 1000            /* text without a newline is passed on after this */
+#define AGX_OUTPUT_RELAY (1u << 20)         /* bytes of a worker's output that are repeated on the server's standard error */
 #define AGX_OUTPUT_TAIL (64u << 10)         /* bytes of the worker's last output kept for error texts */
+#define AGX_OUTPUT_FLUSH_BYTES (4u << 20)    /* bytes read from one pipe when a host asks for all there is */
 #define AGX_OUTPUT_LINE (64u << 10)         /* bytes of a line of output before it is cut into pieces */
+
+/* Logs. */
+#define AGX_LOG_FILE_BYTES (64u << 20) /* bytes of a worker's log file before it is renamed and begun anew, once kept */
+#define AGX_LOG_FILE_BUFFER (1u << 20) /* bytes of lines that wait to be written at the end of a turn of the loop */
+#define AGX_LOG_RETRY_MS 500           /* after a failed write: the file is not tried again before this */
+#define AGX_LOG_FILES_OPEN 8           /* log files open at once */
 
 /* The server. */
 #define AGX_SERVER_DRAIN_MS 5000   /* SIGTERM to exit, whatever still runs */

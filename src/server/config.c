@@ -1,6 +1,7 @@
 /* Options first, then variables; an empty variable counts as not set. Numbers are strict: digits, in range. */
 #include "server/config.h"
 #include "base/view.h"
+#include "proto/limits.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -155,6 +156,28 @@ static bool read_address(reader *r)
         return true;
 }
 
+/* What is no positive number within reason means the default. */
+static uint64_t read_items(reader *r, const char *name)
+{
+        const char *value = variable(r, name);
+        uint64_t n;
+
+        if (!value || !agx_view_u64(agx_view_str(value), AGX_STREAM_ITEMS_MAX, &n) || !n)
+                return AGX_STREAM_ITEMS;
+        return n;
+}
+
+static void read_logs(reader *r)
+{
+        agx_config *c = r->config;
+        const char *dir = r->get("AGENTIX_LOG_DIR", r->user);
+
+        c->log_dir = dir ? dir : "/tmp/agentix";
+        c->log_context = variable(r, "AGENTIX_WORKER_LOG_CONTEXT");
+        c->log_items = read_items(r, "AGENTIX_LOG_BUFFER");
+        c->trace_items = read_items(r, "AGENTIX_TRACE_BUFFER");
+}
+
 bool agx_config_read(agx_config *c, int argc, char *const *argv, agx_config_get get, void *user, char *why,
                      unsigned size)
 {
@@ -165,6 +188,7 @@ bool agx_config_read(agx_config *c, int argc, char *const *argv, agx_config_get 
                 return false;
         if (c->help || c->version)
                 return true;
+        read_logs(&r);
         c->allowed_hosts = variable(&r, "AGENTIX_ALLOWED_HOSTS");
         c->allowed_origins = variable(&r, "AGENTIX_ALLOWED_ORIGINS");
         return read_fd(&r, "AGENTIX_LIFELINE_FD", &c->lifeline_fd) && read_seconds(&r, "AGENTIX_LEASE", &c->lease_ms) &&

@@ -17,6 +17,9 @@ typedef struct agx_config {
         const char *token_file;  /* NULL: no token */
         const char *allowed_hosts;
         const char *allowed_origins;
+        const char *log_dir;     /* "": no durable log */
+        const char *log_context; /* a template, or NULL */
+        uint64_t log_items, trace_items;
         uint64_t lease_ms; /* UINT64_MAX: none */
         int ready_fd;      /* -1: none */
         int lifeline_fd;

@@ -10,6 +10,7 @@
 #include "io/reaper.h"
 #include "proto/limits.h"
 #include "server/http_uv.h"
+#include "server/hub_uv.h"
 #include "server/sio_uv.h"
 
 #include <fcntl.h>
@@ -75,9 +76,9 @@ static void on_ledger_tick(agx_deadline *d)
         agx_deadline_set(d, agx_ledger_tick(s->calls.ledger, agx_loop_now(&s->loop)));
 }
 
-static void wake_links(agx_server *s)
+void agx_server_wake(agx_server *s)
 {
-        if (!agx_list_empty(&s->rpc.due))
+        if (!agx_list_empty(&s->rpc.due) || !agx_list_empty(&s->hub.due))
                 agx_loop_flush_later(&s->loop, &s->links);
 }
 
@@ -85,9 +86,12 @@ static void let_links_speak(agx_flush *f)
 {
         agx_server *s = agx_container_of(f, agx_server, links);
         agx_rpc_link *link;
+        agx_hub_port *port;
 
         while ((link = agx_rpc_due(&s->rpc)))
                 s->speak(link);
+        while ((port = agx_hub_due(&s->hub)))
+                s->speak_aside(port);
         agx_server_ledger_touched(s);
 }
 
@@ -96,7 +100,7 @@ void agx_server_deliver(agx_server *s, agx_call *call)
         agx_waiter *waiter = call->waiter ? call->waiter : &s->rpc.waiter;
 
         waiter->deliver(waiter, call);
-        wake_links(s);
+        agx_server_wake(s);
         agx_server_ledger_touched(s);
 }
 
@@ -182,7 +186,7 @@ int agx_server_event(agx_server *s, agx_rpc_link *link, agx_view name, agx_view 
                         agx_server_note(s, "an event of a host was passed over: %s", outcome.why);
                 break;
         }
-        wake_links(s);
+        agx_server_wake(s);
         agx_server_ledger_touched(s);
         return 0;
 }
@@ -196,7 +200,7 @@ static void on_worker_ready(void *user, uint64_t number)
         agx_call *call;
         bool some = !agx_list_empty(&s->calls.held);
 
-        (void)number;
+        agx_side_worker_ready(s, number);
         if (!some || !agx_server_worker(s, &worker))
                 return;
         while ((call = agx_calls_start_held(&s->calls, &worker)))
@@ -248,6 +252,10 @@ static void on_worker_frame(void *user, uint64_t number, const agx_frame *frame)
                 on_worker_item(s, number, frame);
                 return;
         }
+        if (frame->kind == AGX_FRAME_SIO_OPEN || frame->kind == AGX_FRAME_SIO_EMIT) {
+                agx_side_frame(s, number, frame);
+                return;
+        }
         call = agx_calls_frame(&s->calls, number, frame, &odd);
         if (call)
                 end_call(s, number, call);
@@ -262,6 +270,12 @@ static void on_worker_died(void *user, uint64_t number, const agx_fault *fault)
 
         while ((call = agx_calls_worker_died(&s->calls, number, fault)))
                 agx_server_deliver(s, call);
+        agx_hub_worker_died(&s->hub, number);
+}
+
+static void on_worker_line(void *user, const agx_worker *worker, int fd, const agx_output_line *line)
+{
+        agx_side_line(user, worker, fd, line);
 }
 
 static void on_worker_note(void *user, agx_view line)
@@ -443,6 +457,7 @@ static int init_random(agx_server *s)
                 snprintf(s->instance + 2 * i, 3, "%02x", raw[i]);
         s->site.instance = agx_view_str(s->instance);
         agx_rpc_init(&s->rpc, &s->calls, links_seed);
+        agx_side_init(s, links_seed);
         agx_map_init(&s->sio_sessions, seed);
         r = agx_calls_init(&s->calls, seed);
         return r ? failed(s->config, "the table of calls", r) : 0;
@@ -501,7 +516,8 @@ static void start_worker(agx_server *s, char *const *env)
                                                   .died = on_worker_died,
                                                   .unavailable = on_worker_unavailable,
                                                   .stopped = on_worker_stopped,
-                                                  .note = on_worker_note};
+                                                  .note = on_worker_note,
+                                                  .line = on_worker_line};
         agx_worker_config config = {.python = s->config->python,
                                     .environ = env,
                                     .box_id = agx_view_of(s->instance, 8),
@@ -559,6 +575,7 @@ static void close_all(agx_server *s, bool started)
                 agx_http_close(agx_container_of(node, agx_http, node));
         }
         agx_sio_close_all(s);
+        agx_logfiles_close(&s->logfiles);
         if (s->has_lifeline)
                 agx_stream_close(&s->lifeline);
         agx_deadline_close(&s->lease, NULL);
@@ -585,6 +602,7 @@ int agx_server_run(agx_server *s, const agx_config *config, char *const *env, co
         agx_deadline_init(&s->graces, &s->loop, on_graces);
         agx_flush_init(&s->links, let_links_speak);
         s->speak = agx_sio_speak;
+        s->speak_aside = agx_sio_speak_aside;
         agx_deadline_init(&s->drain, &s->loop, on_drain_over);
         r = start(s, env);
         if (!r)
@@ -594,6 +612,7 @@ int agx_server_run(agx_server *s, const agx_config *config, char *const *env, co
         if (!r)
                 agx_reaper_kill_descendants(AGX_SERVER_KILL_MS);
         agx_rpc_deinit(&s->rpc);
+        agx_side_deinit(s);
         agx_calls_deinit(&s->calls);
         agx_auth_deinit(&s->site.auth);
         return r;

@@ -9,7 +9,9 @@
 #include "server/calls.h"
 #include "server/config.h"
 #include "server/conn.h"
+#include "server/hub.h"
 #include "server/listener_uv.h"
+#include "server/logfile_uv.h"
 #include "server/rpc.h"
 #include "worker/supervisor_uv.h"
 
@@ -23,7 +25,12 @@ struct agx_server {
         char instance[33];
         agx_calls calls;
         agx_rpc rpc;
-        agx_map sio_sessions; /* by sid */
+        agx_hub hub;
+        agx_logfiles logfiles;
+        agx_buf log_item, log_context;
+        uint64_t log_context_of; /* the worker's number; 0: the server's own */
+        agx_flush flushing;      /* gathers output for hosts that asked for it */
+        agx_map sio_sessions;    /* by sid */
         agx_flush links;      /* lets those speak that have something to say */
         agx_supervisor_uv supervisor;
         agx_listener listener;
@@ -43,6 +50,7 @@ struct agx_server {
         uint64_t odd_told; /* frames of workers and events of hosts that fitted nothing */
         /* For the shell that attaches links: pull what this one has to say, with agx_rpc_next(). */
         void (*speak)(agx_rpc_link *link);
+        void (*speak_aside)(agx_hub_port *port);
 };
 
 /* Runs a server to its end. 0, or a negative error after writing `failed <reason>` where the host reads it. */
@@ -56,6 +64,8 @@ bool agx_server_worker(agx_server *s, agx_calls_worker *worker);
 void agx_server_worker_fed(agx_server *s);
 /* An event came on a link. 0, or else the link is to be closed. */
 int agx_server_event(agx_server *s, agx_rpc_link *link, agx_view name, agx_view payload);
+/* Links and ports that have something to say are heard at the end of the turn. */
+void agx_server_wake(agx_server *s);
 /* Ended calls go to their waiters. */
 void agx_server_deliver(agx_server *s, agx_call *call);
 /* The ledger has something with an expiry. */

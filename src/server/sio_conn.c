@@ -59,6 +59,11 @@ int agx_sio_conn_init(agx_sio_conn *c, const agx_site *site, agx_rpc *rpc, const
         return r ? r : agx_sio_new(&c->sio, AGX_SIO_SERVER, &sio, random + 32);
 }
 
+void agx_sio_conn_serve(agx_sio_conn *c, agx_hub *hub)
+{
+        agx_hub_port_init(&c->port, hub);
+}
+
 /* Frees the large results that are through. */
 void agx_sio_conn_reap(agx_sio_conn *c)
 {
@@ -71,6 +76,7 @@ void agx_sio_conn_reap(agx_sio_conn *c)
 void agx_sio_conn_deinit(agx_sio_conn *c)
 {
         agx_rpc_detach(&c->link);
+        agx_hub_detach(&c->port);
         if (c->eio) {
                 agx_eio_lost(c->eio, "the connection is given up");
                 agx_sio_conn_reap(c);
@@ -90,6 +96,7 @@ static void give_up(agx_sio_conn *c, const char *why)
         c->broken = true;
         agx_eio_lost(c->eio, why);
         agx_rpc_detach(&c->link);
+        agx_hub_detach(&c->port);
 }
 
 /* Closes the session if `r` says that it cannot go on. */
@@ -177,16 +184,29 @@ static int join_rpc(agx_sio_conn *c, agx_view json, agx_rpc_link **replaced)
         return r ? r : put_welcome(c, rpc_name, true);
 }
 
+/* The welcome goes first: what waited for the join comes behind it. */
+static int join_side(agx_sio_conn *c, const agx_sio_packet *packet)
+{
+        int r = agx_hub_join(&c->port, packet->nsp, packet->data);
+
+        if (r == AGX_HUB_E_FULL)
+                return refuse(c, packet->nsp, "the server has too many namespaces");
+        return r ? r : put_welcome(c, packet->nsp, false);
+}
+
 static int join(agx_sio_conn *c, const agx_sio_packet *packet, agx_sio_conn_said *said)
 {
         int r;
 
         c->join_by = UINT64_MAX;
         if (!agx_view_eq(packet->nsp, rpc_name))
-                return put_welcome(c, packet->nsp, false);
+                return join_side(c, packet);
         r = join_rpc(c, packet->data, &said->replaced);
-        if (said->replaced)
+        if (said->replaced) {
                 said->kind = AGX_SIO_SAID_REPLACES;
+                /* What waits for it is for the one that took over. */
+                agx_hub_detach(&agx_container_of(said->replaced, agx_sio_conn, link)->port);
+        }
         return r;
 }
 
@@ -222,12 +242,18 @@ static int read_payload(agx_sio_conn *c, const agx_sio_packet *packet, agx_view 
 
 static int show_event(agx_sio_conn *c, const agx_sio_packet *packet, agx_sio_conn_said *said)
 {
-        said->kind = AGX_SIO_SAID_STRAY;
+        bool rpc = agx_view_eq(packet->nsp, rpc_name);
+        int r;
+
+        said->kind = rpc ? AGX_SIO_SAID_EVENT : c->port.hub ? AGX_SIO_SAID_SIDE : AGX_SIO_SAID_STRAY;
+        said->nsp = packet->nsp;
         said->name = packet->name;
-        if (!agx_view_eq(packet->nsp, rpc_name))
+        if (said->kind == AGX_SIO_SAID_STRAY)
                 return 0;
-        said->kind = AGX_SIO_SAID_EVENT;
-        return read_payload(c, packet, &said->payload);
+        r = read_payload(c, packet, &said->payload);
+        if (!rpc && !said->payload.n)
+                said->payload = AGX_VIEW("\xc0"); /* an event without an argument says nil */
+        return r;
 }
 
 static int see_to(agx_sio_conn *c, const agx_sio_event *event, agx_sio_conn_said *said)
@@ -240,6 +266,8 @@ static int see_to(agx_sio_conn *c, const agx_sio_event *event, agx_sio_conn_said
         case AGX_SIO_LEFT:
                 if (agx_view_eq(event->packet.nsp, rpc_name))
                         agx_rpc_detach(&c->link);
+                else
+                        agx_hub_leave(&c->port, event->packet.nsp);
                 return 0;
         case AGX_SIO_GOT:
                 return show_event(c, &event->packet, said);
@@ -278,13 +306,13 @@ bool agx_sio_conn_crowded(const agx_sio_conn *c)
 /* ---- what the road has to say ---- */
 
 /* Queues an event and its one argument. */
-static int say(agx_sio_conn *c, const agx_rpc_saying *saying)
+static int say_on(agx_sio_conn *c, agx_view nsp, const agx_rpc_saying *saying)
 {
         size_t n_text;
         bool large = saying->body.n > SMALL;
         void *copy = NULL;
         agx_sio_arg arg = {.binary = true};
-        int r = agx_sio_emit(c->sio, rpc_name, saying->name, &arg, 1, NULL, &c->text);
+        int r = agx_sio_emit(c->sio, nsp, saying->name, &arg, 1, NULL, &c->text);
 
         if (r)
                 return r;
@@ -314,6 +342,11 @@ static int say(agx_sio_conn *c, const agx_rpc_saying *saying)
                 free(copy);
         agx_buf_clear(&c->text);
         return r;
+}
+
+static int say(agx_sio_conn *c, const agx_rpc_saying *saying)
+{
+        return say_on(c, rpc_name, saying);
 }
 
 /* The result does not fit into one message of this transport. */
@@ -346,14 +379,33 @@ static bool fits(const agx_sio_conn *c, const agx_rpc_saying *saying)
         return saying->body.n <= max && saying->head.n <= max - saying->body.n;
 }
 
-void agx_sio_conn_fill(agx_sio_conn *c, uint64_t now)
+/* Results go first: of side channels little waits in eio at any time. */
+static void fill_side(agx_sio_conn *c)
+{
+        agx_hub_saying saying;
+        int r = 0;
+
+        while (!r && c->port.hub && !agx_eio_is_closed(c->eio) && agx_eio_queued(c->eio) < AGX_HUB_OUT_LOW) {
+                agx_rpc_saying event;
+
+                if (agx_hub_next(&c->port, &saying))
+                        return;
+                event = (agx_rpc_saying){.name = saying.event, .head = AGX_VIEW(""), .body = saying.data};
+                if (!fits(c, &event))
+                        continue; /* of this transport: long-polling carries less */
+                r = say_on(c, saying.nsp, &event);
+                if (r == AGX_SIO_E_STATE)
+                        r = 0; /* it has left meanwhile */
+        }
+        if (!agx_eio_is_closed(c->eio))
+                survived(c, r);
+}
+
+static void fill_results(agx_sio_conn *c, uint64_t now)
 {
         agx_rpc_saying saying;
         int r = 0;
 
-        if (agx_eio_is_closed(c->eio))
-                return; /* a WebSocket may still hold what is in it */
-        agx_sio_conn_reap(c);
         while (!r && c->link.rpc && !agx_eio_is_closed(c->eio) && agx_eio_queued(c->eio) < AGX_SIO_OUT_LOW) {
                 r = agx_rpc_next(&c->link, now, &saying);
                 if (!r)
@@ -363,6 +415,16 @@ void agx_sio_conn_fill(agx_sio_conn *c, uint64_t now)
         }
         if (!agx_eio_is_closed(c->eio))
                 survived(c, r);
+}
+
+void agx_sio_conn_fill(agx_sio_conn *c, uint64_t now)
+{
+        if (agx_eio_is_closed(c->eio))
+                return; /* a WebSocket may still hold what is in it */
+        agx_sio_conn_reap(c);
+        fill_results(c, now);
+        if (!agx_eio_is_closed(c->eio))
+                fill_side(c);
 }
 
 /* ---- time ---- */

@@ -13,6 +13,7 @@
  * is to be looked at after every verb. Nobody else notices.
  */
 #include "server/conn.h"
+#include "server/hub.h"
 #include "server/rpc.h"
 #include "wire/eio.h"
 #include "wire/sio.h"
@@ -25,6 +26,7 @@ typedef struct agx_sio_conn {
         agx_eio *eio;
         agx_sio *sio;
         agx_rpc_link link;
+        agx_hub_port port;           /* of the side channels; inert until agx_sio_conn_serve() */
         uint64_t join_by;            /* UINT64_MAX: it has joined a namespace */
         agx_buf text;                /* packets and small events on their way into eio */
         agx_buf packed;              /* an argument that came as JSON */
@@ -35,18 +37,22 @@ typedef struct agx_sio_conn {
 /* `random`: for names and seeds. 0 or -ENOMEM; deinit in both cases. */
 int agx_sio_conn_init(agx_sio_conn *c, const agx_site *site, agx_rpc *rpc, const uint8_t random[AGX_SIO_CONN_RANDOM],
                       agx_eio_transport transport, uint64_t now);
+/* Its namespaces are those of `hub` from now on; without one, events of side channels go nowhere. */
+void agx_sio_conn_serve(agx_sio_conn *c, agx_hub *hub);
 /* Leaves the road; calls go on. */
 void agx_sio_conn_deinit(agx_sio_conn *c);
 
 typedef enum agx_sio_conn_said_kind {
         AGX_SIO_SAID_NOTHING,
         AGX_SIO_SAID_EVENT,   /* .name and .payload for the road: give them to it, then agx_sio_conn_taken() */
+        AGX_SIO_SAID_SIDE,    /* an event of a side channel, on .nsp: give it to the hub, then agx_sio_conn_taken() */
         AGX_SIO_SAID_STRAY,   /* an event on a namespace that nobody serves was dropped */
         AGX_SIO_SAID_REPLACES /* it has joined /rpc instead of the connection of .replaced, which is to be closed */
 } agx_sio_conn_said_kind;
 
 typedef struct agx_sio_conn_said {
         agx_sio_conn_said_kind kind;
+        agx_view nsp;
         agx_view name;
         agx_view payload;
         agx_rpc_link *replaced; /* not attached any more */

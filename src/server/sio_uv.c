@@ -7,6 +7,7 @@
 #include "server/sio_uv.h"
 #include "base/err.h"
 #include "proto/limits.h"
+#include "server/hub_uv.h"
 #include "server/server_uv.h"
 
 #include <sys/random.h>
@@ -78,6 +79,7 @@ static int make(agx_server *server, agx_eio_transport transport, agx_sio_session
                 free(s);
                 return r;
         }
+        agx_sio_conn_serve(&s->conn, &server->hub);
         agx_flush_init(&s->flush, pump);
         agx_deadline_init(&s->deadline, &server->loop, on_deadline);
         set_deadline(s);
@@ -223,6 +225,7 @@ static void pump(agx_flush *flush)
                 pump_poller(s);
                 pump_socket(s);
         }
+        agx_side_mind(s->server);
         if (agx_eio_is_closed(s->conn.eio))
                 end(s);
         else
@@ -232,6 +235,11 @@ static void pump(agx_flush *flush)
 void agx_sio_speak(agx_rpc_link *link)
 {
         touch(agx_container_of(link, agx_sio_session, conn.link));
+}
+
+void agx_sio_speak_aside(agx_hub_port *port)
+{
+        touch(agx_container_of(port, agx_sio_session, conn.port));
 }
 
 /* ---- in ---- */
@@ -253,6 +261,9 @@ static void on_message(agx_sio_session *s, const agx_eio_event *message)
         switch (said.kind) {
         case AGX_SIO_SAID_EVENT:
                 agx_sio_conn_taken(&s->conn, agx_server_event(server, &s->conn.link, said.name, said.payload));
+                break;
+        case AGX_SIO_SAID_SIDE:
+                agx_sio_conn_taken(&s->conn, agx_side_event(server, &s->conn.port, said.nsp, said.name, said.payload));
                 break;
         case AGX_SIO_SAID_STRAY:
                 if (!server->stray_told)

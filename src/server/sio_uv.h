@@ -37,6 +37,7 @@ void agx_sio_lost(agx_http *h);
 
 /* A link has got something to say. */
 void agx_sio_speak(agx_rpc_link *link);
+void agx_sio_speak_aside(agx_hub_port *port);
 /* Says goodbye on all sessions: the server is about to end. */
 void agx_sio_drain(agx_server *s);
 /* Ends all sessions at once, and closes their handles. */

@@ -8,7 +8,7 @@
 
 void agx_output_init(agx_output *o)
 {
-        *o = (agx_output){.partial = AGX_BUF_NULL(AGX_OUTPUT_LINE)};
+        *o = (agx_output){.partial = AGX_BUF_NULL(AGX_OUTPUT_LINE + 3)};
 }
 
 void agx_output_deinit(agx_output *o)
@@ -35,34 +35,102 @@ static bool give_gathered(agx_output *o, agx_view more, bool cut, agx_output_lin
         return give(o, text, cut || lost, line);
 }
 
+/* How many bytes the last character lacks; `tail` are the last up to three bytes of a text. */
+static size_t missing(const unsigned char *tail, size_t n)
+{
+        for (size_t k = 1; k <= n; k++) {
+                unsigned char c = tail[n - k];
+                size_t need = c >= 0xf0 && c <= 0xf4 ? 4 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xc2 && c < 0xe0 ? 2 : 1;
+
+                if ((c & 0xc0) != 0x80)
+                        return need > k ? need - k : 0;
+        }
+        return 0;
+}
+
+/* The same for the text that is gathered and the first `n` bytes of `in` behind it. */
+static size_t missing_after(const agx_output *o, agx_view in, size_t n)
+{
+        unsigned char tail[3];
+        size_t from_in = n < 3 ? n : 3, from_partial = 3 - from_in;
+        agx_view partial = agx_buf_view(&o->partial);
+
+        from_partial = from_partial < partial.n ? from_partial : partial.n;
+        if (from_partial)
+                memcpy(tail, partial.p + partial.n - from_partial, from_partial);
+        if (from_in)
+                memcpy(tail + from_partial, in.p + n - from_in, from_in);
+        return missing(tail, from_partial + from_in);
+}
+
+static void take_held(agx_output *o)
+{
+        if (o->n_held && !agx_buf_append(&o->partial, o->held, o->n_held))
+                o->n_held = 0;
+}
+
+/* Takes all of `in` and waits for more; without memory it is given out as it is. */
+static bool gather(agx_output *o, agx_view *in, agx_output_line *line)
+{
+        bool lost = agx_buf_append_view(&o->partial, *in) != 0;
+
+        o->bytes += in->n;
+        if (lost)
+                give(o, *in, true, line);
+        *in = agx_view_from(*in, in->n);
+        return lost;
+}
+
 bool agx_output_next(agx_output *o, agx_view *in, agx_output_line *line)
 {
-        size_t room = AGX_OUTPUT_LINE - o->partial.len, n;
+        size_t room, n, lacking;
         const char *end;
+        agx_view piece;
 
         if (!in->n)
                 return false;
-        end = memchr(in->p, '\n', in->n < room ? in->n : room);
-        n = end ? (size_t)(end - in->p) : (in->n < room ? in->n : room);
-        if (end || n == room) {
-                agx_view piece = agx_view_first(*in, n);
+        take_held(o);
+        room = o->partial.len < AGX_OUTPUT_LINE ? AGX_OUTPUT_LINE - o->partial.len : 0;
+        n = in->n < room ? in->n : room;
+        end = n ? memchr(in->p, '\n', n) : NULL;
+        if (!end && n < room)
+                return gather(o, in, line);
+        n = end ? (size_t)(end - in->p) : n;
+        lacking = end ? 0 : missing_after(o, *in, n);
+        for (; lacking && n < in->n && ((unsigned char)in->p[n] & 0xc0) == 0x80; lacking--)
+                n++;
+        if (lacking && n == in->n)
+                return gather(o, in, line);
+        piece = agx_view_first(*in, n);
+        *in = agx_view_from(*in, end ? n + 1 : n);
+        o->bytes += end ? n + 1 : n;
+        return o->partial.len ? give_gathered(o, piece, !end, line) : give(o, piece, !end, line);
+}
 
-                *in = agx_view_from(*in, end ? n + 1 : n);
-                o->bytes += end ? n + 1 : n;
-                return o->partial.len ? give_gathered(o, piece, !end, line) : give(o, piece, !end, line);
-        }
-        o->bytes += n;
-        if (!agx_buf_append(&o->partial, in->p, n)) {
-                *in = agx_view_from(*in, n);
+bool agx_output_pause(agx_output *o, agx_output_line *line)
+{
+        agx_view all;
+        size_t n = 0;
+
+        take_held(o);
+        all = agx_buf_view(&o->partial);
+        if (missing_after(o, AGX_VIEW(""), 0))
+                while (n < 3 && n < all.n && n < sizeof(o->held)) {
+                        n++;
+                        if (((unsigned char)all.p[all.n - n] & 0xc0) != 0x80)
+                                break;
+                }
+        if (n == all.n)
                 return false;
-        }
-        give(o, *in, true, line);
-        *in = agx_view_from(*in, n);
-        return true;
+        o->n_held = n;
+        memcpy(o->held, all.p + all.n - n, n);
+        agx_buf_truncate(&o->partial, all.n - n);
+        return give_gathered(o, AGX_VIEW(""), true, line);
 }
 
 bool agx_output_flush(agx_output *o, agx_output_line *line)
 {
+        take_held(o);
         if (!o->partial.len)
                 return false;
         return give_gathered(o, AGX_VIEW(""), true, line);

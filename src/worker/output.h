@@ -3,8 +3,9 @@
 /*
  * What a worker and its children write to one descriptor: bytes in, lines out, and the last of it kept.
  *
- * A line longer than AGX_OUTPUT_LINE is given out in pieces of that size, the later ones marked as continuing. Text
- * without a newline stays until more comes or agx_output_flush().
+ * A line longer than AGX_OUTPUT_LINE is given out in pieces of that size, the later ones marked as continuing; a piece
+ * ends at the end of a character, if need be up to three bytes later. Text without a newline stays until more comes,
+ * agx_output_pause() or agx_output_flush().
  */
 #include "base/buf.h"
 
@@ -12,6 +13,8 @@ typedef struct agx_output {
         agx_buf partial; /* an unfinished line */
         bool continuing; /* the line at hand has already been given out in part */
         uint64_t lines;  /* given out, ever */
+        char held[3];    /* the beginning of a character that was kept back */
+        size_t n_held;
         uint64_t bytes;  /* taken in, ever */
 } agx_output;
 
@@ -25,7 +28,9 @@ void agx_output_init(agx_output *o);
 void agx_output_deinit(agx_output *o);
 /* The next line off the front of `*in`; false when all input is used. A failed allocation gives the text in pieces. */
 bool agx_output_next(agx_output *o, agx_view *in, agx_output_line *line);
-/* The unfinished line, if there is one: at the end, or when it has waited long enough. */
+/* Of the unfinished line, if there is one, what are whole characters: it has waited long enough. */
+bool agx_output_pause(agx_output *o, agx_output_line *line);
+/* All of it: this is the end. */
 bool agx_output_flush(agx_output *o, agx_output_line *line);
 
 /*

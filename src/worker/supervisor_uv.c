@@ -149,7 +149,15 @@ static void on_note(agx_worker *w, agx_view line)
         s->ops->note(s->user, line);
 }
 
-static const agx_worker_ops worker_ops = {.frame = on_frame, .died = on_died, .note = on_note};
+static void on_line(agx_worker *w, int fd, const agx_output_line *line)
+{
+        agx_supervisor_uv *s = w->user;
+
+        if (s->ops->line)
+                s->ops->line(s->user, w, fd, line);
+}
+
+static const agx_worker_ops worker_ops = {.frame = on_frame, .died = on_died, .note = on_note, .line = on_line};
 
 /* ---- wishes ---- */
 
@@ -343,6 +351,30 @@ void agx_supervisor_uv_retire(agx_supervisor_uv *s, uint64_t worker, size_t runn
                 return;
         make_room(s);
         carry_out(s, wishes);
+}
+
+void agx_supervisor_uv_flush(agx_supervisor_uv *s)
+{
+        if (s->worker)
+                agx_worker_flush(s->worker);
+        agx_list_foreach_safe(node, &s->retired)
+        {
+                agx_worker_flush(agx_container_of(node, agx_worker, node));
+        }
+        agx_list_foreach_safe(node, &s->released)
+        {
+                agx_worker_flush(agx_container_of(node, agx_worker, node));
+        }
+}
+
+agx_worker *agx_supervisor_uv_each(const agx_supervisor_uv *s, const agx_worker *last)
+{
+        agx_list *next;
+
+        if (!last && s->worker)
+                return s->worker;
+        next = !last || last == s->worker ? s->retired.next : last->node.next;
+        return next == &s->retired ? NULL : agx_container_of(next, agx_worker, node);
 }
 
 void agx_supervisor_uv_stop(agx_supervisor_uv *s)

@@ -16,6 +16,8 @@ typedef struct agx_supervisor_uv_ops {
         void (*unavailable)(void *user, const agx_fault *fault);
         void (*stopped)(void *user);
         void (*note)(void *user, agx_view line);
+        /* A line of a worker's output; NULL: none is wanted. */
+        void (*line)(void *user, const agx_worker *worker, int fd, const agx_output_line *line);
 } agx_supervisor_uv_ops;
 
 typedef struct agx_supervisor_uv {
@@ -52,6 +54,10 @@ agx_worker *agx_supervisor_uv_find(const agx_supervisor_uv *s, uint64_t worker);
 void agx_supervisor_uv_retire(agx_supervisor_uv *s, uint64_t worker, size_t running, size_t overdue);
 /* Calls have ended in it. Of interest only if it is retired. */
 void agx_supervisor_uv_load(agx_supervisor_uv *s, uint64_t worker, size_t running, size_t overdue);
+/* Passes on all that the workers have written so far. */
+void agx_supervisor_uv_flush(agx_supervisor_uv *s);
+/* Each living worker: the one that takes calls or will, then the retired ones; NULL: no more. Start with NULL. */
+agx_worker *agx_supervisor_uv_each(const agx_supervisor_uv *s, const agx_worker *last);
 /* Ends the workers, in steps; ops->stopped comes when all are gone, perhaps at once. */
 void agx_supervisor_uv_stop(agx_supervisor_uv *s);
 /* Kills what is left and closes the handles. No callback comes afterwards. */

@@ -52,6 +52,27 @@ static agx_worker_pipe *pipe_of(agx_stream *s)
         return agx_container_of(s, agx_worker_pipe, stream);
 }
 
+/* The server's standard error shows how things began; what comes later is in the log. */
+static void relay_line(agx_worker *w, agx_view text)
+{
+        if (w->relayed > AGX_OUTPUT_RELAY)
+                return;
+        w->relayed += text.n + 1;
+        agx_relay_line(w->relay, AGX_VIEW(""), text);
+        if (w->relayed > AGX_OUTPUT_RELAY)
+                agx_relay_line(w->relay, AGX_VIEW("agentix-runtime: "),
+                               AGX_VIEW("further output of this worker is not repeated here"));
+}
+
+static void pass_on(agx_worker_pipe *p, const agx_output_line *line)
+{
+        agx_worker *w = p->worker;
+
+        relay_line(w, line->text);
+        if (w->ops->line)
+                w->ops->line(w, p == &w->pipes[0] ? 1 : 2, line);
+}
+
 static void pipe_data(agx_stream *s, agx_view in)
 {
         agx_worker_pipe *p = pipe_of(s);
@@ -60,7 +81,7 @@ static void pipe_data(agx_stream *s, agx_view in)
         if (!p->worker->gone)
                 agx_tail_write(&p->worker->tail, in);
         while (agx_output_next(&p->lines, &in, &line))
-                agx_relay_line(p->worker->relay, AGX_VIEW(""), line.text);
+                pass_on(p, &line);
         agx_deadline_set(&p->pause, p->lines.partial.len ? agx_loop_now(s->loop) + AGX_OUTPUT_PAUSE_MS : UINT64_MAX);
 }
 
@@ -69,12 +90,20 @@ static void pipe_flush(agx_worker_pipe *p)
         agx_output_line line;
 
         if (agx_output_flush(&p->lines, &line))
-                agx_relay_line(p->worker->relay, AGX_VIEW(""), line.text);
+                pass_on(p, &line);
+}
+
+static void pipe_pause(agx_worker_pipe *p)
+{
+        agx_output_line line;
+
+        if (agx_output_pause(&p->lines, &line))
+                pass_on(p, &line);
 }
 
 static void pipe_paused(agx_deadline *d)
 {
-        pipe_flush(agx_container_of(d, agx_worker_pipe, pause));
+        pipe_pause(agx_container_of(d, agx_worker_pipe, pause));
 }
 
 static void pipe_closed(agx_worker_pipe *p)
@@ -399,4 +428,17 @@ void agx_worker_silence(agx_worker *w)
 {
         for (size_t i = 0; i < 2; i++)
                 pipe_close(&w->pipes[i]);
+}
+
+void agx_worker_flush(agx_worker *w)
+{
+        for (size_t i = 0; i < 2; i++) {
+                agx_worker_pipe *p = &w->pipes[i];
+
+                if (agx_stream_closing(&p->stream) || !p->stream.reading)
+                        continue;
+                agx_stream_drain(&p->stream, AGX_OUTPUT_FLUSH_BYTES);
+                if (!agx_stream_closing(&p->stream))
+                        pipe_pause(p);
+        }
 }

@@ -20,6 +20,9 @@ typedef struct agx_worker_ops {
         void (*frame)(agx_worker *self, const agx_frame *frame); /* views die when it returns */
         void (*died)(agx_worker *self);                          /* after its last frames; .death says how */
         void (*note)(agx_worker *self, agx_view line);           /* for the server's log */
+        /* A line of its output, or of what it left behind: it may come after its death, and after its release. NULL: none
+         * is wanted. `fd`: 1 or 2. */
+        void (*line)(agx_worker *self, int fd, const agx_output_line *line);
 } agx_worker_ops;
 
 typedef struct agx_worker_config {
@@ -60,6 +63,7 @@ struct agx_worker {
         agx_deadline grace; /* the channel ended: it should be dead by then */
         agx_deframer deframer;
         agx_worker_pipe pipes[2];
+        size_t relayed; /* bytes of output */
         agx_tail tail;
         bool counts_kills;
         uint64_t kills_before;
@@ -74,6 +78,8 @@ void agx_worker_kill(agx_worker *w, const char *why);
 void agx_worker_terminate(agx_worker *w);
 /* No callback comes any more. A living process is killed. */
 void agx_worker_release(agx_worker *w);
+/* Passes on all that it has written so far, unfinished lines included. */
+void agx_worker_flush(agx_worker *w);
 /* Stops listening to what the processes it left behind write. */
 void agx_worker_silence(agx_worker *w);
 
