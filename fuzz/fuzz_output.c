@@ -20,7 +20,7 @@ static void need(bool ok)
 
 static void put(agx_buf *out, const agx_output_line *line)
 {
-        need(line->text.n <= AGX_OUTPUT_LINE);
+        need(line->text.n <= AGX_OUTPUT_LINE + 3);
         need(!memchr(line->text.p ? line->text.p : "", '\n', line->text.n));
         need(!agx_buf_append_view(out, line->text));
         if (!line->cut)

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
         CallCancelled,
         CallTimeout,
         RemoteCallError,
+        RemoteSioError,
         RestrictedUnpickleError,
         RuntimeUnreachable,
         WorkerExited,
     )
     from ._ids import SandboxId
+    from ._namespaces import AsyncClientNamespace, request_handler
     from ._result import Failed, Ok, Result
     from ._version import __version__
     from .provider._registry import providers, register_provider
@@ -37,12 +39,18 @@ if TYPE_CHECKING:
         SandboxProvider,
         SandboxResource,
     )
-    from .utils import context, trace
+    from .sio import Namespace, register_namespace
+    from .utils import context, log, trace
+    from .utils.log import configure_logging
 
 __all__ = [
     # remote calls
     "RuntimeClient",
     "RemoteCallable",
+    "Namespace",
+    "AsyncClientNamespace",
+    "register_namespace",
+    "request_handler",
     # providers and sandboxes
     "SandboxProvider",
     "Sandbox",
@@ -60,12 +68,15 @@ __all__ = [
     "CallTimeout",
     "WorkerExited",
     "RuntimeUnreachable",
+    "RemoteSioError",
     "RestrictedUnpickleError",
     "Result",
     "Ok",
     "Failed",
     # beside the calls
+    "configure_logging",
     "context",
+    "log",
     "trace",
     "__version__",
 ]
@@ -80,11 +91,13 @@ __getattr__, __dir__ = _exporter(
             "CallCancelled",
             "CallTimeout",
             "RemoteCallError",
+            "RemoteSioError",
             "RestrictedUnpickleError",
             "RuntimeUnreachable",
             "WorkerExited",
         ],
         "agentix._ids": ["SandboxId"],
+        "agentix._namespaces": ["AsyncClientNamespace", "request_handler"],
         "agentix._result": ["Failed", "Ok", "Result"],
         "agentix._version": ["__version__"],
         "agentix.provider._registry": ["providers", "register_provider"],
@@ -97,6 +110,8 @@ __getattr__, __dir__ = _exporter(
             "SandboxProvider",
             "SandboxResource",
         ],
-        "agentix.utils": ["context", "trace"],
+        "agentix.utils": ["context", "log", "trace"],
+        "agentix.utils.log": ["configure_logging"],
+        "agentix.sio": ["Namespace", "register_namespace"],
     },
 )

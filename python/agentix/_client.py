@@ -25,8 +25,10 @@ from ._failures import (
     RuntimeUnreachable,
     failure_from,
 )
+from ._namespaces import AsyncClientNamespace, SideChannels
 from ._result import Failed, Ok, Result
 from ._stream import RemoteStream, decode
+from ._feeds import Feeds
 from .provider import _checks
 from .runtime.shared.safepickle import restricted_loads
 
@@ -168,6 +170,8 @@ class RuntimeClient:
             grace=min(float(cancel_grace), _GRACE_MAX_SECONDS),
             **knobs,
         )
+        self._shell.side.core = self._core
+        self._shell.feeds.begin(self._core)
 
     def __repr__(self) -> str:
         return f"<RuntimeClient of {self._base_url}{', closed' if self._closed else ''}>"
@@ -200,11 +204,28 @@ class RuntimeClient:
         self._must_be_open()
         return HealthResponse(*await self._core.health())
 
+    def register_namespace(self, ns: AsyncClientNamespace) -> None:
+        """Join a namespace of the sandbox's, on every connection. Also takes a stock `socketio.AsyncClientNamespace`.
+
+        Raises RuntimeError once the client has been used, ValueError for a name that cannot be, is reserved, or is
+        registered already, TypeError for something else than a namespace.
+        """
+        if self._core.bound:
+            raise RuntimeError(f"register the namespace {getattr(ns, 'namespace', ns)!r} before the first call")
+        self._shell.side.register(ns)
+
     async def close(self) -> None:
-        """Close all connections; calls in flight fail with `RuntimeUnreachable`. A second call does nothing."""
+        """Close all connections; calls in flight fail with `RuntimeUnreachable`. A second call does nothing.
+
+        What the sandbox has written so far is waited for, two seconds at most.
+        """
         self._closed = True
-        await self._shell.say_cancels()
-        self._core.close("the client was closed")
+        try:
+            await self._shell.feeds.finish()
+            await self._shell.say_cancels()
+            await self._shell.side.close()
+        finally:
+            self._core.close("the client was closed")
         await self._shell.settle()
 
     async def __aenter__(self) -> "RuntimeClient":
@@ -250,6 +271,8 @@ class _Shell:
         self._call_deadline = call_deadline
         self._ssl = ssl
         self._opening: dict[int, asyncio.Task[None]] = {}
+        self.side = SideChannels(address.shown)
+        self.feeds = Feeds()
         self._lookup: tuple[asyncio.AbstractEventLoop, float, asyncio.Future[Any]] | None = None
         self._transports = 0
 
@@ -278,6 +301,11 @@ class _Shell:
         task = self._opening.pop(serial, None)
         if task is not None and not task.get_loop().is_closed():
             task.cancel()
+
+    def hear(self, kind: int, namespace: str, event: str, payload: bytes, skip: int, last: int, lost: int) -> None:
+        """Something came on a side channel."""
+        if not self.feeds.hear(kind, namespace, event, payload, skip, last, lost):
+            self.side.hear(kind, namespace, event, payload)
 
     # ---- opening ----
 

@@ -7,6 +7,7 @@
     |   |   +-- WorkerExited            the worker process died during the call
     |   +-- CallTimeout                 `call_deadline` passed
     |   +-- RuntimeUnreachable          no connection to the runtime, or the last one was lost
+    |   +-- RemoteSioError              the other side of a namespace answered a request with an error
     +-- pickle.UnpicklingError
         +-- RestrictedUnpickleError     a returned value names something outside the allowlist
 
@@ -123,6 +124,23 @@ def error_from_wire(fields: Mapping[str, object]) -> RemoteError:
     )
 
 
+class RemoteSioError(RuntimeError):
+    """A request on a namespace was answered with an error: its `type`, `message` and `status_code`, an int or None."""
+
+    type: str
+    message: str
+    status_code: int | None
+
+    def __init__(self, type: str, message: str, status_code: int | None = None) -> None:
+        super().__init__(f"{type}: {message}")
+        self.type = type
+        self.message = message
+        self.status_code = status_code
+
+    def __reduce__(self) -> "tuple[type[RemoteSioError], tuple[str, str, int | None]]":
+        return RemoteSioError, (self.type, self.message, self.status_code)
+
+
 def _describe(display_name: str, error: RemoteError) -> str:
     text = f"{display_name}: {error.type}: {error.message}"
     return f"{text}{_SEPARATOR}{error.traceback}" if error.traceback else text
@@ -161,5 +179,13 @@ def _cut(value: str, limit: int) -> str:
     return value[: limit - len(mark) - tail] + mark + value[-tail:]
 
 
-for _cls in (RemoteCallError, CallCancelled, WorkerExited, CallTimeout, RuntimeUnreachable, RestrictedUnpickleError):
+for _cls in (
+    RemoteCallError,
+    CallCancelled,
+    WorkerExited,
+    CallTimeout,
+    RuntimeUnreachable,
+    RemoteSioError,
+    RestrictedUnpickleError,
+):
     _cls.__module__ = "agentix"

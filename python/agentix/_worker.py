@@ -18,6 +18,7 @@ from _pickle import dumps, loads
 from _thread import allocate_lock
 from threading import Thread
 
+from agentix import _carrier, _log_hook
 from agentix._ambient import current_call
 from agentix._callable import RemoteCallable
 from agentix._core import Call, Channel
@@ -82,6 +83,8 @@ class Worker:
         self._interruptible = False
         self._forked = False
         self._streams: Streams | None = None
+        self._carrier = _carrier.attach(self)
+        _log_hook.watch()
 
     # ---- threads ----
 
@@ -140,6 +143,10 @@ class Worker:
                 self._streams.credit(*name)
         elif kind == "shutdown":
             self._exit()
+        elif kind == "sio_inbound":
+            self._carrier.deliver()
+        elif kind == "sio_flow":
+            self._carrier.flow(name == "go")
         else:
             _warn("a frame of unknown type %r was passed over", name)
 
@@ -490,6 +497,10 @@ class Worker:
             return self.fail(call, error)
         loop.call_soon_threadsafe(self._start_task, call, make, context)
         return None
+
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that async targets run on, made now if need be."""
+        return self._loop or self._make_loop()
 
     def _make_loop(self) -> asyncio.AbstractEventLoop:
         import asyncio

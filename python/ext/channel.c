@@ -219,6 +219,22 @@ static PyObject *pair(const char *kind, agx_view name)
         return name.p ? Py_BuildValue("(ss#)", kind, name.p, (Py_ssize_t)name.n) : Py_BuildValue("(sO)", kind, Py_None);
 }
 
+static PyObject *put_into_inbox(channel *self, const agx_frame *frame)
+{
+        PyObject *added, *event;
+
+        if (!self->inbox)
+                return pair("unknown", frame->type_text);
+        event = Py_BuildValue("(s#s#y#)", frame->namespace_.p, (Py_ssize_t)frame->namespace_.n, frame->event.p,
+                              (Py_ssize_t)frame->event.n, frame->data.p, (Py_ssize_t)frame->data.n);
+        added = event ? PyObject_CallMethod(self->inbox, "append", "(O)", event) : NULL;
+        Py_XDECREF(event);
+        if (!added)
+                return NULL;
+        Py_DECREF(added);
+        return pair("sio_inbound", AGX_VIEW_NULL);
+}
+
 static PyObject *frame_object(channel *self, const agx_frame *frame)
 {
         switch (frame->kind) {
@@ -231,6 +247,10 @@ static PyObject *frame_object(channel *self, const agx_frame *frame)
                                      (unsigned long long)frame->n);
         case AGX_FRAME_SHUTDOWN:
                 return pair("shutdown", AGX_VIEW_NULL);
+        case AGX_FRAME_SIO_INBOUND:
+                return put_into_inbox(self, frame);
+        case AGX_FRAME_SIO_FLOW:
+                return pair("sio_flow", frame->n ? AGX_VIEW("go") : AGX_VIEW("stop"));
         default:
                 return pair("unknown", frame->type_text);
         }
@@ -444,15 +464,16 @@ static PyObject *channel_poll(channel *self, PyObject *unused)
 PyObject *agx_channel_send(channel *self, const agx_frame *frame)
 {
         _cleanup_(agx_buf_deinitp) agx_buf head = AGX_BUF_NULL(SIZE_MAX);
+        agx_view tail = frame->kind == AGX_FRAME_SIO_EMIT ? frame->data : frame->value;
         int r = agx_frame_put_head(&head, frame);
 
         if (r == AGX_FRAME_E_TOO_LARGE)
-                return PyErr_Format(PyExc_OverflowError, "%zu bytes do not fit into a frame of at most %u",
-                                    frame->value.n, AGX_MAX_MESSAGE);
+                return PyErr_Format(PyExc_OverflowError, "%zu bytes do not fit into a frame of at most %u", tail.n,
+                                    AGX_MAX_MESSAGE);
         if (r)
                 return PyErr_NoMemory();
         Py_BEGIN_ALLOW_THREADS;
-        r = send_now(self, agx_buf_view(&head), frame->value);
+        r = send_now(self, agx_buf_view(&head), tail);
         Py_END_ALLOW_THREADS;
         if (r) {
                 errno = -r;
@@ -467,6 +488,40 @@ static PyObject *channel_send_ready(channel *self, PyObject *unused)
 {
         (void)unused;
         return agx_channel_send(self, &(agx_frame){.kind = AGX_FRAME_READY});
+}
+
+PyDoc_STRVAR(send_open_doc, "send_open(namespace: str)\n--\n\nOpen a namespace: its events come from now on.");
+
+static PyObject *channel_send_open(channel *self, PyObject *args)
+{
+        const char *namespace_;
+        Py_ssize_t n;
+
+        if (!PyArg_ParseTuple(args, "s#:send_open", &namespace_, &n))
+                return NULL;
+        return agx_channel_send(self, &(agx_frame){.kind = AGX_FRAME_SIO_OPEN,
+                                                   .namespace_ = agx_view_of(namespace_, (size_t)n)});
+}
+
+PyDoc_STRVAR(send_emit_doc, "send_emit(namespace: str, event: str, data: bytes)\n--\n\n"
+                            "Send an event, msgpack, to the hosts. Raises OverflowError if it does not fit a frame.");
+
+static PyObject *channel_send_emit(channel *self, PyObject *args)
+{
+        agx_frame frame = {.kind = AGX_FRAME_SIO_EMIT};
+        Py_ssize_t n_namespace, n_event;
+        const char *namespace_, *event;
+        Py_buffer data;
+        PyObject *sent;
+
+        if (!PyArg_ParseTuple(args, "s#s#y*:send_emit", &namespace_, &n_namespace, &event, &n_event, &data))
+                return NULL;
+        frame.namespace_ = agx_view_of(namespace_, (size_t)n_namespace);
+        frame.event = agx_view_of(event, (size_t)n_event);
+        frame.data = agx_view_of(data.len ? data.buf : "", (size_t)data.len);
+        sent = agx_channel_send(self, &frame);
+        PyBuffer_Release(&data);
+        return sent;
 }
 
 PyDoc_STRVAR(send_result_doc,
@@ -637,6 +692,7 @@ static int channel_traverse(channel *self, visitproc visit, void *arg)
 {
         Py_VISIT(Py_TYPE((PyObject *)self));
         Py_VISIT(self->calls);
+        Py_VISIT(self->inbox);
         Py_VISIT(self->call_type);
         return agx_channel_traverse_short(self, visit, arg);
 }
@@ -644,6 +700,7 @@ static int channel_traverse(channel *self, visitproc visit, void *arg)
 static int channel_clear(channel *self)
 {
         Py_CLEAR(self->calls);
+        Py_CLEAR(self->inbox);
         Py_CLEAR(self->call_type);
         Py_CLEAR(self->last_target);
         Py_CLEAR(self->handed);
@@ -677,6 +734,8 @@ static PyMethodDef channel_methods[] = {
         {"finish", (PyCFunction)(void (*)(void))agx_channel_finish, METH_VARARGS, agx_channel_finish_doc},
         {"is_full", (PyCFunction)(void (*)(void))agx_channel_is_full, METH_NOARGS, agx_channel_is_full_doc},
         {"send_ready", (PyCFunction)(void (*)(void))channel_send_ready, METH_NOARGS, send_ready_doc},
+        {"send_open", (PyCFunction)(void (*)(void))channel_send_open, METH_VARARGS, send_open_doc},
+        {"send_emit", (PyCFunction)(void (*)(void))channel_send_emit, METH_VARARGS, send_emit_doc},
         {"send_result", (PyCFunction)(void (*)(void))channel_send_result, METH_VARARGS, send_result_doc},
         {"send_item", (PyCFunction)(void (*)(void))channel_send_item, METH_VARARGS, send_item_doc},
         {"send_end", (PyCFunction)(void (*)(void))channel_send_end, METH_VARARGS, send_end_doc},
@@ -694,6 +753,8 @@ PyDoc_STRVAR(channel_doc,
 
 static PyMemberDef channel_members[] = {
         {"fd", T_INT, offsetof(channel, fd), READONLY, "int"},
+        {"inbox", T_OBJECT, offsetof(channel, inbox), 0,
+         "its append() gets (namespace, event, data) for each event of a side channel, in order"},
         {"has_loop", T_BOOL, offsetof(channel, has_loop), 0, "bool: serve() may give ('lead', call)"},
         {"parked", T_BOOL, offsetof(channel, parked), 0, "bool: calls wait for a thread"},
         {NULL, 0, 0, 0, NULL},

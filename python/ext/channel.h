@@ -27,6 +27,7 @@ typedef struct agx_channel {
         PyObject_HEAD
         int fd;          /* -1 in a forked child */
         PyObject *calls; /* id -> Call: those read and not yet answered */
+        PyObject *inbox; /* its append() gets the events of side channels, in their order; NULL: they are passed over */
         PyTypeObject *call_type;
         agx_turns turns;
         pthread_mutex_t sending;

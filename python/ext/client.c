@@ -115,6 +115,7 @@ int client_process(client_core *core, bool direct)
         do {
                 while (carry_out(core, agx_client_next_wish(core->client)))
                         ;
+                client_side_hand_out(core);
                 /* A task that is being resumed calls us: the callback that resumed it goes on with the rest. */
                 bool items = false;
 
@@ -433,10 +434,12 @@ static PyObject *core_counts(PyObject *self, PyObject *ignored)
         (void)ignored;
         for (client_pending *p = core_of(self)->pending; p; p = p->next)
                 ++pending;
-        return Py_BuildValue("{snsnsnsnsnsnsn}", "linked", (Py_ssize_t)counts.linked, "cancels",
+        return Py_BuildValue("{snsnsnsnsnsnsnsnsNsn}", "linked", (Py_ssize_t)counts.linked, "cancels",
                              (Py_ssize_t)counts.cancels, "pending", (Py_ssize_t)pending, "waiting",
                              (Py_ssize_t)counts.waiting, "pausing", (Py_ssize_t)counts.pausing, "connections",
-                             (Py_ssize_t)counts.connections, "acks", (Py_ssize_t)counts.acks);
+                             (Py_ssize_t)counts.connections, "acks", (Py_ssize_t)counts.acks, "joined",
+                             (Py_ssize_t)counts.joined, "absent", PyBool_FromLong(counts.absent), "failures",
+                             (Py_ssize_t)counts.failures);
 }
 
 static PyObject *core_session(PyObject *self, void *closure)
@@ -445,6 +448,12 @@ static PyObject *core_session(PyObject *self, void *closure)
 
         (void)closure;
         return PyUnicode_FromStringAndSize(name.p, (Py_ssize_t)name.n);
+}
+
+static PyObject *core_bound(PyObject *self, void *closure)
+{
+        (void)closure;
+        return PyBool_FromLong(core_of(self)->loop != NULL);
 }
 
 /* ---- construction ---- */
@@ -703,6 +712,12 @@ static PyMethodDef core_methods[] = {
         {"feed", core_feed, METH_VARARGS, NULL},
         {"pause", core_pause, METH_VARARGS, NULL},
         {"counts", core_counts, METH_NOARGS, NULL},
+        {"join", client_side_join, METH_VARARGS, NULL},
+        {"emit", client_side_emit, METH_VARARGS, NULL},
+        {"dealt", client_side_dealt, METH_VARARGS, NULL},
+        {"taken", client_side_taken, METH_O, NULL},
+        {"hurry", client_side_hurry, METH_NOARGS, NULL},
+        {"joined", client_side_joined, METH_O, NULL},
         {"_readable", core_readable, METH_O, NULL},
         {"_writable", core_writable, METH_O, NULL},
         {"_timer", core_timer, METH_NOARGS, NULL},
@@ -710,6 +725,7 @@ static PyMethodDef core_methods[] = {
 };
 
 static PyGetSetDef core_getset[] = {
+        {"bound", core_bound, NULL, NULL, NULL},
         {"session", core_session, NULL, NULL, NULL},
         {NULL, NULL, NULL, NULL, NULL},
 };

@@ -5,6 +5,7 @@
  *     client_pending.c  the type Pending: what a call's coroutine awaits
  *     client_value.c    what came becomes objects; the type Body: a large value
  *     client_items.c    calls that turn out to be streams
+ *     client_side.c     side channels
  *
  * Everything runs on the thread of the bound event loop, with the interpreter held. */
 #ifndef AGX_EXT_CLIENT_H
@@ -33,6 +34,7 @@ typedef struct agx_ext_link client_link;
         X(cancel)                                                                                                      \
         X(context)                                                                                                     \
         X(fail)                                                                                                        \
+        X(hear)                                                                                                        \
         X(is_closed)                                                                                                   \
         X(is_running)                                                                                                  \
         X(open)                                                                                                        \
@@ -46,9 +48,10 @@ typedef struct agx_ext_link client_link;
 struct agx_ext_client {
         PyObject_HEAD
         agx_client *client;
-        PyObject *shell;    /* Python's part: open(serial), cancel(serial), fail(kind, name, detail), stream(pending) */
-        PyObject *loop;     /* NULL: none yet */
-        PyObject *get_loop; /* asyncio.get_running_loop */
+        PyObject *
+                shell; /* Python's: open(serial), cancel(serial), fail(kind, name, detail), stream(pending), hear(...) */
+        PyObject *loop;            /* NULL: none yet */
+        PyObject *get_loop;        /* asyncio.get_running_loop */
         PyObject *cancelled_error; /* asyncio.CancelledError */
         PyObject *copy_context;    /* contextvars.copy_context */
         PyObject *empty;           /* a contextvars.Context: callbacks must not hold a caller's variables */
@@ -123,6 +126,15 @@ PyObject *client_items_consumed(PyObject *pending, PyObject *args);
 
 /* client_value.c */
 PyObject *client_value_take(client_core *core, agx_buf *body, agx_view value);
+
+/* client_side.c */
+void client_side_hand_out(client_core *core);
+PyObject *client_side_join(PyObject *self, PyObject *args);
+PyObject *client_side_emit(PyObject *self, PyObject *args);
+PyObject *client_side_dealt(PyObject *self, PyObject *args);
+PyObject *client_side_taken(PyObject *self, PyObject *number);
+PyObject *client_side_hurry(PyObject *self, PyObject *ignored);
+PyObject *client_side_joined(PyObject *self, PyObject *nsp);
 
 /* client_pending.c */
 client_pending *client_pending_new(client_core *core, PyObject *name, PyObject *arguments, PyObject *context);

@@ -26,6 +26,7 @@ int agx_ext_add_brain(PyObject *module);
 int agx_ext_add_call(PyObject *module);
 int agx_ext_add_channel(PyObject *module);
 int agx_ext_add_client(PyObject *module);
+int agx_ext_add_codec(PyObject *module);
 int agx_ext_add_provider(PyObject *module);
 int agx_ext_add_scalars(PyObject *module);
 int agx_ext_add_unpickle(PyObject *module);

@@ -268,6 +268,7 @@ void agx_pool_proved(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
         c->failures = 0;
         c->reopen_ms = 0;
         c->connected = true;
+        agx_side_connected(c, now_ms);
         agx_calls_start_clocks(c, now_ms);
         if (conn->is_lane) {
                 agx_road_begin(c, conn, now_ms);

@@ -214,6 +214,7 @@ void agx_road_end(agx_client *c, uint64_t now_ms)
         if (c->link)
                 agx_siolink_free(c->link);
         c->link = NULL;
+        agx_side_lost(c);
         c->link_generation = 0;
         ask_all_again(c);
         c->link_reopen_ms = now_ms;
@@ -242,10 +243,12 @@ static void lose(agx_client *c, const char *reason, uint64_t now_ms)
         ++c->link_failures;
         if (gives_up(c)) {
                 snprintf(text, sizeof(text), "%s%.100s", joined_ms ? "the connection was lost: " : "", why);
+                c->side_tired = true;
                 agx_road_fail(c, text);
                 return;
         }
         c->link_resting = !has_calls(c) && c->link_failures >= LONELY_FAILURES;
+        c->side_tired = c->side_tired || (!has_calls(c) && c->link_failures >= AGX_CLIENT_SIDE_FAILURES);
         if (joined_ms && c->link_failures == 1)
                 c->link_reopen_ms = now_ms;
         else
@@ -354,6 +357,8 @@ static void fail_other_instances(agx_client *c, agx_list *list)
 
 static void on_joined(agx_client *c, agx_view instance, uint64_t now_ms)
 {
+        int r;
+
         if (instance.p && !agx_view_eq(instance, agx_view_str(c->instance))) {
                 lose(c, "another instance answered than the one that had proved itself", now_ms);
                 return;
@@ -362,6 +367,9 @@ static void on_joined(agx_client *c, agx_view instance, uint64_t now_ms)
         ++c->link_serial;
         fail_other_instances(c, &c->unasked);
         fail_other_instances(c, &c->link_resend);
+        r = agx_side_begin(c);
+        if (r)
+                trouble(c, r, now_ms);
 }
 
 /* ---- hearing ---- */
@@ -469,6 +477,8 @@ void agx_road_input(agx_client *c, agx_client_conn *conn, agx_view in, uint64_t 
                         on_joined(c, event.instance, now_ms);
                 else if (event.kind == AGX_SIOLINK_GOT)
                         on_rpc(c, &event.rpc, now_ms);
+                else if (event.kind != AGX_SIOLINK_MORE && agx_side_heard(c, &event))
+                        lose(c, "out of memory", now_ms);
         } while (!r && conn->state != CONN_CLOSING && event.kind != AGX_SIOLINK_MORE);
 }
 
@@ -707,7 +717,9 @@ static int say_all(agx_client *c)
                 r = say_credits(c);
         if (!r)
                 r = say_acks(c);
-        return r ? r : say_calls(c);
+        if (!r)
+                r = say_calls(c);
+        return r ? r : agx_side_say(c);
 }
 
 /* ---- writing ---- */
@@ -777,16 +789,23 @@ static void work_lanes(agx_client *c, uint64_t now_ms)
                 wish_writes(c);
 }
 
-static bool is_wanted(const agx_client *c)
+/* From when on there is to be a link; UINT64_MAX: there need be none. */
+static uint64_t wanted_from(const agx_client *c)
 {
-        return agx_road_is_open(c) && (has_calls(c) || (c->cancels.len && !c->link_resting));
+        if (!agx_road_is_open(c))
+                return UINT64_MAX;
+        if (has_calls(c) || (c->cancels.len && !c->link_resting))
+                return c->link_reopen_ms;
+        if (!agx_side_wanted(c))
+                return UINT64_MAX;
+        return c->side_ms > c->link_reopen_ms ? c->side_ms : c->link_reopen_ms;
 }
 
 void agx_road_pump(agx_client *c, uint64_t now_ms)
 {
         int r = 0;
 
-        if (!c->link && is_wanted(c) && now_ms >= c->link_reopen_ms)
+        if (!c->link && now_ms >= wanted_from(c))
                 open_link(c, now_ms);
         if (!c->link)
                 return;
@@ -815,7 +834,7 @@ uint64_t agx_road_timer(const agx_client *c)
         uint64_t when;
 
         if (!c->link)
-                return is_wanted(c) ? c->link_reopen_ms : UINT64_MAX;
+                return wanted_from(c);
         when = has_lanes_to_see_to(c) ? 0 : agx_siolink_timer(c->link);
         if (agx_siolink_joined(c->link) ||
             !c->link_generation) /* pool.c looks after a connection that is being opened */

@@ -15,7 +15,8 @@ static void init_lists(agx_client *c)
         agx_list *const lists[] = {&c->resend,     &c->queue,   &c->paused,  &c->unanswered, &c->deadlines,
                                    &c->done,       &c->to_open, &c->opening, &c->idle,       &c->busy,
                                    &c->draining,   &c->closing, &c->writes,  &c->lanes_open, &c->link_resend,
-                                   &c->link_queue, &c->unasked, &c->asked,   &c->streaming,  &c->credits};
+                                   &c->link_queue, &c->unasked, &c->asked,   &c->streaming,  &c->credits,
+                                   &c->spaces,     &c->events};
 
         for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); ++i)
                 agx_list_init(lists[i]);
@@ -30,6 +31,7 @@ static void init_scalars(agx_client *c, const agx_client_config *config)
         memcpy(c->secret, config->seed, sizeof(c->secret));
         c->random = agx_siphash(c->secret, AGX_VIEW("jitter"));
         c->random |= 1; /* xorshift stays at zero */
+        c->side_ms = UINT64_MAX;
         agx_buf_init(&c->call_head, AGX_HTTP_HEAD_MAX);
         agx_buf_init(&c->long_head, AGX_HTTP_HEAD_MAX);
         agx_buf_init(&c->link_path, AGX_HTTP_HEAD_MAX);
@@ -99,6 +101,7 @@ void agx_client_free(agx_client *c)
                 agx_list_foreach_safe(node, conns[i]) free_conn(agx_container_of(node, agx_client_conn, link));
         for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); ++i)
                 agx_list_foreach_safe(node, calls[i]) free_call(agx_container_of(node, agx_client_call, link));
+        agx_side_free(c);
         wipe(&c->token);
         wipe(&c->call_head);
         wipe(&c->long_head);
@@ -136,6 +139,7 @@ int agx_client_start_stream(agx_client *c, agx_view callable, agx_view arguments
         call->allowed_ms = deadline_ms;
         if (c->connected)
                 agx_calls_start_clock(c, call, now_ms);
+        c->side_tired = false;
         agx_pool_pump(c, now_ms);
         *callp = call;
         return 0;
@@ -366,6 +370,7 @@ void agx_client_shutdown(agx_client *c, const char *why, uint64_t now_ms)
         agx_calls_fail_waiting(c, why);
         agx_road_fail(c, why);
         c->connected = false;
+        c->side_ms = UINT64_MAX;
         c->failures = 0;
         c->reopen_ms = 0;
 }
@@ -422,7 +427,11 @@ agx_client_counts agx_client_count(const agx_client *c)
                                    .connections = c->n_conns + agx_road_lanes(c),
                                    .acks = c->n_acks,
                                    .linked = c->n_linked,
-                                   .cancels = c->cancels.len / sizeof(agx_client_cancel)};
+                                   .cancels = c->cancels.len / sizeof(agx_client_cancel),
+                                   .joined = c->n_joined,
+                                   .spaces = c->n_spaces,
+                                   .absent = c->link_absent,
+                                   .failures = c->link_failures + c->failures};
 }
 
 agx_view agx_client_session_name(const agx_client *c)

@@ -29,6 +29,7 @@
  *  - Ids are `<session>-<counter>`, numbered as they are first sent; new ones wait while an unanswered one is
  *    AGX_LEDGER_WINDOW - 1 behind. Consumed results are acknowledged in later requests.
  */
+#include "base/list.h"
 #include "client/health.h"
 #include "client/httpconn.h"
 #include "proto/fault.h"
@@ -121,6 +122,49 @@ void agx_client_consumed(agx_client *client, agx_client_call *call, uint64_t n, 
  * connection closed. */
 void agx_client_call_free(agx_client *client, agx_client_call *call, uint64_t now_ms);
 
+/* ---- side channels ---- */
+
+/* Namespaces of Socket.IO on the link. What is named here is joined on every link, and wants one: right after the first
+ * connection, or, if all there are is streams, a moment later. A stream is one of the server's reliable ones: what comes
+ * twice is dropped here, and what is missing is counted. */
+enum {
+        AGX_CLIENT_E_FULL = 1,  /* join: too many; emit: later */
+        AGX_CLIENT_E_TOO_LARGE, /* emit: never */
+        AGX_CLIENT_E_ABSENT     /* emit: the server offers no link */
+};
+/* 0, E_FULL, -ENOMEM, or -EINVAL for a name that is there already, reserved or none. */
+int agx_client_join(agx_client *client, agx_view nsp, bool stream, uint64_t now_ms);
+/* The payload, msgpack, is copied. 0, E_FULL, E_TOO_LARGE, E_ABSENT, -ENOMEM, or -EINVAL for a namespace not named. */
+int agx_client_emit(agx_client *client, agx_view nsp, agx_view name, agx_view payload, uint64_t now_ms);
+/* All items of a stream up to this one have been dealt with. */
+void agx_client_dealt(agx_client *client, agx_view nsp, uint64_t seq, uint64_t now_ms);
+/* So many more of the AGX_CLIENT_EVENTs have been dealt with: the server sends only so many ahead. */
+void agx_client_taken(agx_client *client, size_t n, uint64_t now_ms);
+/* The link is wanted now. */
+void agx_client_hurry(agx_client *client, uint64_t now_ms);
+/* Whether this one is joined, on a link that is up. */
+bool agx_client_is_joined(const agx_client *client, agx_view nsp);
+
+typedef enum agx_client_event_kind {
+        AGX_CLIENT_OPENED,
+        AGX_CLIENT_CLOSED, /* the link went, or the server does not want it */
+        AGX_CLIENT_EVENT,  /* .name, .payload */
+        AGX_CLIENT_BATCH /* of a stream: .payload is {items: [...], ...}, of which the first .skip are known already */
+} agx_client_event_kind;
+
+typedef struct agx_client_event {
+        agx_list link;
+        agx_client_event_kind kind;
+        agx_view nsp, name, payload;
+        size_t skip;
+        uint64_t last; /* the number of the last item */
+        uint64_t lost; /* items that were dropped before them */
+} agx_client_event;
+
+/* The next one, or NULL; it is the shell's to free. Take them all after each verb. */
+agx_client_event *agx_client_next_event(agx_client *client);
+void agx_client_event_free(agx_client_event *event);
+
 /* ---- wishes ---- */
 
 typedef enum agx_client_wish_kind {
@@ -171,6 +215,9 @@ void agx_client_conn_free(agx_client *client, agx_client_conn *conn);
 typedef struct agx_client_counts {
         size_t waiting, pausing, connections, acks; /* calls; calls; ; results to be acknowledged */
         size_t linked, cancels;                     /* calls awaited on the link; cancels not sent yet */
+        size_t joined, spaces;                      /* side channels that are joined; all */
+        bool absent;                                /* the server offers no link */
+        unsigned failures;                          /* to have a connection or a link, in a row */
 } agx_client_counts;
 agx_client_counts agx_client_count(const agx_client *client);
 /* The session's name: 32 hex digits, as long as the client. */

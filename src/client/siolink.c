@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TEXT_MAX = 256, DEPTH_MAX = 16, ATTACHMENTS = 4, TARGET_MAX = AGX_HTTP_HEAD_MAX };
+enum { NAME_MAX_ = AGX_SIO_NAME_MAX, TEXT_MAX = 1024, DEPTH_MAX = 16, ATTACHMENTS = 4, TARGET_MAX = AGX_HTTP_HEAD_MAX };
 
 static const agx_view rpc = {"/rpc", 4};
 
@@ -66,10 +66,10 @@ static int make(agx_siolink *l, uint64_t now_ms)
                                            .upgrade = true};
         static const agx_sio_bounds sio = {.packet_max = AGX_MAX_MESSAGE,
                                            .attachments_max = ATTACHMENTS,
-                                           .namespace_max = TEXT_MAX,
-                                           .event_max = TEXT_MAX,
+                                           .namespace_max = NAME_MAX_,
+                                           .event_max = NAME_MAX_,
                                            .depth_max = DEPTH_MAX,
-                                           .namespaces_max = 1,
+                                           .namespaces_max = AGX_SIO_NAMESPACES_MAX,
                                            .acks_max = 1};
         uint8_t seed[16];
         int r;
@@ -300,6 +300,37 @@ static int on_event(agx_siolink *l, const agx_sio_packet *packet, agx_siolink_ev
         return 0;
 }
 
+/* What is not bytes, and no bytes at all, says nil: nobody of ours speaks so, and a stranger's word is not worth more. */
+static int on_side_event(const agx_sio_packet *packet, agx_siolink_event *event)
+{
+        agx_sio_args args = agx_sio_args_on(packet);
+        agx_sio_arg arg;
+
+        event->kind = AGX_SIOLINK_EVENT;
+        event->name = packet->name;
+        event->payload = agx_sio_args_next(&args, &arg) && arg.binary ? arg.v : AGX_VIEW("\xc0");
+        return 0;
+}
+
+/* Whatever it is, it concerns that namespace alone. */
+static int on_side(const agx_sio_event *sio, agx_siolink_event *event)
+{
+        event->nsp = sio->packet.nsp;
+        switch (sio->kind) {
+        case AGX_SIO_CONNECTED:
+                event->kind = AGX_SIOLINK_OPENED;
+                return 0;
+        case AGX_SIO_REFUSED:
+        case AGX_SIO_LEFT:
+                event->kind = AGX_SIOLINK_CLOSED;
+                return 0;
+        case AGX_SIO_GOT:
+                return on_side_event(&sio->packet, event);
+        default:
+                return 0;
+        }
+}
+
 static int on_message(agx_siolink *l, bool binary, agx_view data, agx_siolink_event *event)
 {
         agx_sio_event sio;
@@ -307,6 +338,8 @@ static int on_message(agx_siolink *l, bool binary, agx_view data, agx_siolink_ev
 
         if (r)
                 return r < 0 ? r : agx_siolink_broken(l, agx_sio_reason(l->sio));
+        if (sio.kind != AGX_SIO_NOTHING && !agx_view_eq(sio.packet.nsp, rpc))
+                return on_side(&sio, event);
         switch (sio.kind) {
         case AGX_SIO_CONNECTED:
                 return on_joined(l, sio.packet.data, event);
@@ -373,6 +406,37 @@ int agx_siolink_send(agx_siolink *l, agx_rpc_kind kind, agx_view head, agx_view 
         if (r)
                 return r < 0 ? r : agx_siolink_broken(l, "an event that cannot be sent");
         return queue(l, head, tail, true, user);
+}
+
+int agx_siolink_join(agx_siolink *l, agx_view nsp, agx_view json)
+{
+        int r;
+
+        if (l->state != LINK_JOINED)
+                return AGX_SIOLINK_E_FULL;
+        r = agx_sio_connect(l->sio, nsp, json, &l->text);
+        if (r)
+                return r < 0 && r != -EINVAL ? r : agx_siolink_broken(l, "a namespace that cannot be joined");
+        r = queue(l, AGX_VIEW_NULL, AGX_VIEW_NULL, false, NULL);
+        return r == AGX_SIOLINK_E_FULL ? agx_siolink_broken(l, "no room for a join") : r;
+}
+
+int agx_siolink_emit(agx_siolink *l, agx_view nsp, agx_view name, agx_view payload)
+{
+        static const agx_sio_arg bytes = {.binary = true};
+        int r;
+
+        if (l->state != LINK_JOINED)
+                return AGX_SIOLINK_E_FULL;
+        r = agx_sio_emit(l->sio, nsp, name, &bytes, 1, NULL, &l->text);
+        if (r)
+                return r < 0 && r != -EINVAL ? r : AGX_SIOLINK_E_TOO_LARGE;
+        return queue(l, payload, AGX_VIEW_NULL, true, NULL);
+}
+
+size_t agx_siolink_queued(const agx_siolink *l)
+{
+        return agx_eio_queued(l->eio);
 }
 
 void *agx_siolink_next_done(agx_siolink *l)

@@ -37,7 +37,10 @@ enum {
 typedef enum agx_siolink_kind {
         AGX_SIOLINK_MORE,   /* all input used, nothing to report */
         AGX_SIOLINK_JOINED, /* .instance, absent if the server did not say */
-        AGX_SIOLINK_GOT     /* .rpc: a RESULT, an ERROR or an ITEM */
+        AGX_SIOLINK_GOT,    /* .rpc: a RESULT, an ERROR or an ITEM */
+        AGX_SIOLINK_OPENED, /* a side channel, .nsp, has been joined */
+        AGX_SIOLINK_CLOSED, /* or was refused, or left by the server */
+        AGX_SIOLINK_EVENT   /* an event on it: .name, .payload */
 } agx_siolink_kind;
 
 /* What it shows lives until the next input, or with the message once that was taken. */
@@ -45,6 +48,7 @@ typedef struct agx_siolink_event {
         agx_siolink_kind kind;
         agx_view instance;
         agx_rpc_event rpc;
+        agx_view nsp, name, payload;
 } agx_siolink_event;
 
 typedef struct agx_siolink agx_siolink;
@@ -93,6 +97,12 @@ void agx_siolink_sent(agx_siolink *link, agx_siolink_lane lane, size_t n);
  * 0, E_FULL, E_TOO_LARGE or -ENOMEM; nothing is queued then. */
 int agx_siolink_send(agx_siolink *link, agx_rpc_kind kind, agx_view head, agx_view tail, void *user);
 void *agx_siolink_next_done(agx_siolink *link);
+/* Side channels, once `/rpc` is joined: asks to join one; `json`, an object, goes along. E_BROKEN or -ENOMEM. */
+int agx_siolink_join(agx_siolink *link, agx_view nsp, agx_view json);
+/* Queues an event on one that has been joined; the payload, msgpack, is copied. As agx_siolink_send(). */
+int agx_siolink_emit(agx_siolink *link, agx_view nsp, agx_view name, agx_view payload);
+/* Bytes that wait to be sent. */
+size_t agx_siolink_queued(const agx_siolink *link);
 
 /* When agx_siolink_tick() is to be called; UINT64_MAX: no need. Who was asleep reads first. 0, or as flush. */
 uint64_t agx_siolink_timer(const agx_siolink *link);

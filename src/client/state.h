@@ -9,6 +9,7 @@
  *     request.c  what is posted      reply.c  what came back
  *     road.c     the link: when there is one, what is said on it, what is heard
  *     flow.c     the items of calls that are streams
+ *     side.c     side channels on it
  *
  * A call that is not taken by the shell is in one place: `resend` or `queue` (WAITING for a POST), `link_resend` or
  * `link_queue` (WAITING for the link), `paused`, its connection (SENT), `unasked` or `asked` (LINKED), `done`.
@@ -149,6 +150,13 @@ struct agx_client {
         agx_buf unconfirmed;      /* likewise: said, and nothing was heard of their calls since */
         agx_buf said;             /* counters: the last ones that were acknowledged on this link */
         bool acks_due;            /* some are of results that came over the link */
+        /* side channels */
+        agx_list spaces, events;
+        size_t n_spaces, n_plugins, n_joined;
+        uint32_t side_generation; /* the instance whose streams are being read */
+        uint64_t side_ms;         /* when they want the link; UINT64_MAX: not before there has been a connection */
+        size_t side_taken;        /* events dealt with that the server has not been told of */
+        bool side_tired;          /* not any more, until there is a call again */
 };
 
 /* calls.c */
@@ -201,6 +209,15 @@ void agx_road_pump(agx_client *c, uint64_t now_ms);
 uint64_t agx_road_timer(const agx_client *c);
 void agx_road_tick(agx_client *c, uint64_t now_ms);
 void agx_road_cancel(agx_client *c, uint64_t counter, uint32_t generation);
+/* side.c */
+bool agx_side_wanted(const agx_client *c); /* whether there is to be a link, from c->side_ms on */
+void agx_side_connected(agx_client *c, uint64_t now_ms);
+int agx_side_begin(agx_client *c); /* the link is up: joins; what agx_siolink_join() says */
+/* What the link said; 0 or -ENOMEM. */
+int agx_side_heard(agx_client *c, const agx_siolink_event *event);
+int agx_side_say(agx_client *c); /* what waits; what agx_siolink_emit() says */
+void agx_side_lost(agx_client *c);
+void agx_side_free(agx_client *c);
 /* A call is about to be unlinked before its end: what must be said about it, gives whether the link must go with it. */
 bool agx_road_abandon(agx_client *c, agx_client_call *call);
 void agx_road_drop(agx_client *c, uint64_t now_ms);

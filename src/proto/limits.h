@@ -54,24 +54,27 @@
 #define AGX_SIO_ANSWERS_MAX (128u << 10) /* answers that wait on a link; above: it is closed */
 
 /* Side channels: namespaces of plugins, and the reliable streams /log and /trace. */
-#define AGX_HUB_SPACES_MAX 4096          /* namespaces known to the server at once */
-#define AGX_HUB_OPEN_MAX 256             /* of them opened by workers */
-#define AGX_HUB_HELD_EVENTS 1024         /* events of a namespace kept while nobody is there for them, each way */
-#define AGX_HUB_HELD_BYTES (8u << 20)    /* bytes of them, one event excepted; the oldest goes first */
-#define AGX_HUB_QUEUE_EVENTS 4096        /* events that wait for one host; the oldest goes first */
-#define AGX_HUB_QUEUE_BYTES (16u << 20)  /* bytes of them, one event excepted */
-#define AGX_HUB_STOP_EVENTS 1024         /* events that wait for hosts; above, workers are told to pause */
-#define AGX_HUB_STOP_BYTES (4u << 20)    /* bytes of them, likewise; at half of either they may go on */
+#define AGX_HUB_SPACES_MAX 4096           /* namespaces known to the server at once */
+#define AGX_HUB_OPEN_MAX 256              /* of them opened by workers */
+#define AGX_HUB_HELD_EVENTS 1024          /* events of a namespace kept while nobody is there for them, each way */
+#define AGX_HUB_HELD_BYTES (8u << 20)     /* bytes of them, one event excepted; the oldest goes first */
+#define AGX_HUB_QUEUE_EVENTS 4096         /* events that wait for one host; the oldest goes first */
+#define AGX_HUB_QUEUE_BYTES (16u << 20)   /* bytes of them, one event excepted */
+#define AGX_HUB_STOP_EVENTS 1024          /* events that wait for hosts; above, workers are told to pause */
+#define AGX_HUB_STOP_BYTES (4u << 20)     /* bytes of them, likewise; at half of either they may go on */
 #define AGX_HUB_INBOUND_BYTES (64u << 20) /* bytes on their way to a worker above which events of hosts are dropped */
-#define AGX_HUB_OUT_LOW (64u << 10)      /* bytes that wait on a connection before side channels wait */
-#define AGX_STREAM_ITEMS 10000           /* items a stream keeps until acknowledged, unless a variable says otherwise */
-#define AGX_STREAM_ITEMS_MAX 1000000     /* the most that variable may say */
-#define AGX_STREAM_BYTES (16u << 20)     /* bytes of them; the oldest goes first and is counted */
-#define AGX_STREAM_ITEM_MAX (1u << 20)   /* bytes of one item; above it is counted as lost */
-#define AGX_STREAM_BATCH_ITEMS 256       /* items in one event */
+#define AGX_HUB_OUT_LOW (64u << 10)       /* bytes that wait on a connection before side channels wait */
+#define AGX_STREAM_ITEMS 10000         /* items a stream keeps until acknowledged, unless a variable says otherwise */
+#define AGX_STREAM_ITEMS_MAX 1000000   /* the most that variable may say */
+#define AGX_STREAM_BYTES (8u << 20)    /* bytes of them; the oldest goes first and is counted */
+#define AGX_STREAM_ITEM_MAX (1u << 20) /* bytes of one item; above it is counted as lost */
+#define AGX_STREAM_BATCH_ITEMS 256     /* items in one event */
 #define AGX_STREAM_BATCH_BYTES (64u << 10) /* bytes of them before a batch is full */
-#define AGX_STREAM_WINDOW_MAX 65536      /* items in flight that a host may ask for */
-#define AGX_EMIT_WAIT_S 5                /* seconds a worker that was told to pause waits before it emits all the same */
+#define AGX_STREAM_WINDOW_MAX 65536        /* items in flight that a host may ask for */
+#define AGX_EMIT_WAIT_S 5 /* seconds a worker that was told to pause waits before it emits all the same */
+
+#define AGX_CODEC_MEMORY_BASE (8u << 20) /* bytes of objects made of one message, estimated: this much, */
+#define AGX_CODEC_MEMORY_PER_BYTE 16     /* and as much for each byte */
 
 /* Calls (the ledger). */
 #define AGX_LEDGER_CALLS_MAX 65536         /* calls accepted or running at once; above: error type "Busy" */
@@ -100,10 +103,10 @@
 #define AGX_WORKER_DRAIN_BYTES (512u << 20) /* bytes read of what a dead worker left in its pipes */
 #define AGX_OUTPUT_TAIL_SHOWN (8u << 10)    /* bytes of the tail in one error text */
 #define AGX_OUTPUT_PAUSE_MS 1000            /* text without a newline is passed on after this */
-#define AGX_OUTPUT_RELAY (1u << 20)         /* bytes of a worker's output that are repeated on the server's standard error */
 #define AGX_OUTPUT_TAIL (64u << 10)         /* bytes of the worker's last output kept for error texts */
-#define AGX_OUTPUT_FLUSH_BYTES (4u << 20)    /* bytes read from one pipe when a host asks for all there is */
-#define AGX_OUTPUT_LINE (64u << 10)         /* bytes of a line of output before it is cut into pieces */
+#define AGX_OUTPUT_RELAY (4u << 20) /* bytes of a worker's output that are repeated on the server's standard error */
+#define AGX_OUTPUT_FLUSH_BYTES (4u << 20) /* bytes read from one pipe when a host asks for all there is */
+#define AGX_OUTPUT_LINE (64u << 10)       /* bytes of a line of output before it is cut into pieces */
 
 /* Logs. */
 #define AGX_LOG_FILE_BYTES (64u << 20) /* bytes of a worker's log file before it is renamed and begun anew, once kept */
@@ -150,6 +153,11 @@
 #define AGX_CLIENT_ITEM_BYTES (512u << 20)   /* bytes of items that came and were not consumed, of one client */
 #define AGX_CLIENT_INSTANCES 8               /* of the server that are told from new ones, should one be heard again */
 #define AGX_CLIENT_CANCELS_KEPT 4096         /* cancels that wait for a link; the oldest is forgotten */
+#define AGX_CLIENT_SPACES_MAX 255            /* side channels of one client, /log and /trace included */
+#define AGX_CLIENT_SIDE_MS 20 /* from the first connection to the link for logs alone: the first call goes first */
+#define AGX_CLIENT_SIDE_FAILURES 20 /* a link wanted for side channels alone is given up after so many, till a call */
+#define AGX_CLIENT_SIDE_EVENTS 1024 /* events of one side channel that wait for the link */
+#define AGX_CLIENT_SIDE_BYTES (16u << 20) /* bytes of them, one event excepted */
 
 /* Values a sandbox returns: the restricted pickle decoder. "Per byte" counts bytes of the pickle. */
 #define AGX_VALUE_INT_BYTES (1u << 20)    /* bytes of one integer in binary form */

@@ -525,6 +525,8 @@ static void join_stream(agx_hub_port *p, int stream, agx_view json)
 
                 if (agx_json_is(&key, AGX_VIEW("window")) && v.kind == AGX_JSON_NUMBER)
                         agx_json_u64(&v, AGX_STREAM_WINDOW_MAX, &window);
+                else if (agx_json_is(&key, AGX_VIEW("events")) && v.kind == AGX_JSON_NUMBER && stream == AGX_HUB_LOG)
+                        agx_json_u64(&v, AGX_STREAM_WINDOW_MAX, &p->window);
                 else if (agx_json_is(&key, AGX_VIEW("after")) && v.kind == AGX_JSON_NUMBER)
                         agx_json_u64(&v, UINT64_MAX - 1, &after);
                 else if (agx_json_is(&key, AGX_VIEW("instance")) && v.kind == AGX_JSON_STRING)
@@ -584,22 +586,27 @@ void agx_hub_leave(agx_hub_port *p, agx_view nsp)
 /* ---- events of hosts ---- */
 
 typedef struct stream_words {
-        uint64_t seq, token;
+        uint64_t seq, token, n;
 } stream_words;
 
 static void take_stream(agx_hub_port *p, int stream, agx_view name, agx_view payload, agx_hub_outcome *outcome)
 {
         static const agx_field rows[] = {AGX_FIELD(stream_words, seq, "seq", UINT, "a non-negative int"),
-                                         AGX_FIELD(stream_words, token, "token", UINT, "a non-negative int")};
+                                         AGX_FIELD(stream_words, token, "token", UINT, "a non-negative int"),
+                                         AGX_FIELD(stream_words, n, "n", UINT, "a non-negative int")};
         agx_mp_reader r = agx_mp_reader_on(payload);
         stream_words words = {0};
         uint32_t present;
 
         *outcome = (agx_hub_outcome){.todo = AGX_HUB_TODO_NOTE, .why = "an event of a stream that cannot be read"};
-        if (!p->readers[stream].journal || !agx_fields_read(&r, (agx_fields){rows, 2, 3}, JSON_DEPTH, &words, &present))
+        if (!p->readers[stream].journal || !agx_fields_read(&r, (agx_fields){rows, 3, 7}, JSON_DEPTH, &words, &present))
                 return;
         if (agx_view_eq(name, AGX_VIEW("ack"))) {
                 agx_journal_ack(&p->readers[stream], words.seq);
+                outcome->todo = AGX_HUB_TODO_NOTHING;
+                touch(p);
+        } else if (agx_view_eq(name, AGX_VIEW("taken"))) {
+                p->in_flight -= words.n < p->in_flight ? words.n : p->in_flight;
                 outcome->todo = AGX_HUB_TODO_NOTHING;
                 touch(p);
         } else if (agx_view_eq(name, AGX_VIEW("flush"))) {
@@ -700,11 +707,13 @@ static int say_streams(agx_hub_port *p, agx_hub_saying *saying)
         int r;
 
         for (size_t i = 0; i < AGX_HUB_STREAMS; ++i) {
-                if (p->flushes[i].due)
+                agx_journal_reader *reader = &p->readers[i];
+
+                if (p->flushes[i].due && reader->next > p->flushes[i].seq)
                         return say_flushed(p, i, saying);
-                if (!agx_journal_ready(&p->readers[i]))
+                if (!agx_journal_ready(reader))
                         continue;
-                r = agx_journal_next(&p->readers[i], &p->said);
+                r = agx_journal_next(reader, &p->said);
                 *saying = (agx_hub_saying){stream_names[i], AGX_VIEW("batch"), agx_buf_view(&p->said)};
                 return r > 0 ? -ENOMEM : r;
         }
@@ -713,15 +722,17 @@ static int say_streams(agx_hub_port *p, agx_hub_saying *saying)
 
 int agx_hub_next(agx_hub_port *p, agx_hub_saying *saying)
 {
-        entry *x;
+        entry *x = NULL;
 
         if (!p->hub)
                 return AGX_HUB_E_NONE;
         drop_last(p);
         agx_buf_clear(&p->said);
-        port_pop(p, &x);
+        if (!p->window || p->in_flight < p->window)
+                port_pop(p, &x);
         if (!x)
                 return say_streams(p, saying);
+        ++p->in_flight;
         p->last = x->event;
         free(x);
         *saying = (agx_hub_saying){((event *)p->last)->nsp, ((event *)p->last)->name, ((event *)p->last)->data};

@@ -28,8 +28,8 @@ typedef struct agx_hub {
         agx_map spaces;
         size_t n_open; /* opened by workers, ever, and still known */
         agx_list due;
-        agx_list given;    /* what agx_hub_next_held() gave last */
-        agx_list flushing; /* ports that asked for all there is */
+        agx_list given;                /* what agx_hub_next_held() gave last */
+        agx_list flushing;             /* ports that asked for all there is */
         size_t waiting, waiting_bytes; /* events in the queues of ports */
         bool stopped;
         agx_view instance;
@@ -43,6 +43,7 @@ typedef struct agx_hub_port {
         agx_list due, flushing;
         agx_list queue;
         size_t n, bytes;
+        uint64_t window, in_flight; /* events it may be told ahead of what it has taken; 0: as many as go */
         agx_list members;
         agx_journal_reader readers[AGX_HUB_STREAMS];
         struct agx_hub_flush {
@@ -78,7 +79,7 @@ bool agx_hub_flow(agx_hub *h, bool *go);
 void agx_hub_port_init(agx_hub_port *p, agx_hub *h);
 /* Leaves everything. Safe twice, and on a zeroed port. */
 void agx_hub_detach(agx_hub_port *p);
-/* `json`: what the host says when it joins; of a stream {window?, after?, instance?}. 0, AGX_HUB_E_FULL or -ENOMEM. */
+/* `json`: what the host says when it joins; of a stream {window?, after?, instance?}, and of /log {events?}. 0, AGX_HUB_E_FULL or -ENOMEM. */
 int agx_hub_join(agx_hub_port *p, agx_view nsp, agx_view json);
 void agx_hub_leave(agx_hub_port *p, agx_view nsp);
 

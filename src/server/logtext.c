@@ -86,7 +86,7 @@ static void put_map(agx_mp_writer *w, const agx_log_line *line, agx_view text)
         bool server = !line->fd;
         agx_view stream = line->fd == 2 ? AGX_VIEW("stderr") : AGX_VIEW("stdout");
 
-        agx_mp_put_map(w, server ? 6 : 7);
+        agx_mp_put_map(w, server ? 6 : 8);
         put_pair(w, "name",
                  server          ? AGX_VIEW("agentix.sandbox.runtime")
                  : line->fd == 2 ? AGX_VIEW("agentix.sandbox.stderr")
@@ -100,11 +100,11 @@ static void put_map(agx_mp_writer *w, const agx_log_line *line, agx_view text)
         put_pair(w, "agentix_context", line->context);
         if (server)
                 return;
+        put_pair(w, "module", AGX_VIEW("stdio"));
         agx_mp_put_str(w, AGX_VIEW("extras"));
-        agx_mp_put_map(w, 3);
+        agx_mp_put_map(w, 2);
         put_pair(w, "agentix_stream", stream);
         put_pair(w, "worker_id", line->worker_id);
-        put_pair(w, "module", AGX_VIEW("stdio"));
 }
 
 int agx_log_put_record(agx_buf *out, const agx_log_line *line)

@@ -238,7 +238,7 @@ static void on_worker_item(agx_server *s, uint64_t number, const agx_frame *fram
                 end_call(s, number, call);
         } else {
                 agx_rpc_streams(&s->rpc, call);
-                wake_links(s);
+                agx_server_wake(s);
         }
 }
 

@@ -31,7 +31,7 @@ struct agx_server {
         uint64_t log_context_of; /* the worker's number; 0: the server's own */
         agx_flush flushing;      /* gathers output for hosts that asked for it */
         agx_map sio_sessions;    /* by sid */
-        agx_flush links;      /* lets those speak that have something to say */
+        agx_flush links;         /* lets those speak that have something to say */
         agx_supervisor_uv supervisor;
         agx_listener listener;
         agx_list connections;

@@ -15,7 +15,7 @@ typedef struct agx_output {
         uint64_t lines;  /* given out, ever */
         char held[3];    /* the beginning of a character that was kept back */
         size_t n_held;
-        uint64_t bytes;  /* taken in, ever */
+        uint64_t bytes; /* taken in, ever */
 } agx_output;
 
 typedef struct agx_output_line {

@@ -439,6 +439,6 @@ void agx_worker_flush(agx_worker *w)
                         continue;
                 agx_stream_drain(&p->stream, AGX_OUTPUT_FLUSH_BYTES);
                 if (!agx_stream_closing(&p->stream))
-                        pipe_pause(p);
+                        pipe_flush(p);
         }
 }

@@ -800,7 +800,7 @@ def test_dropped_lines_are_counted(tmp_path: Path) -> None:
     assert match
     whole = got.count(b"a line of output that nobody reads in time\n")
     assert whole > 1000
-    assert int(match[1]) > 100_000
+    assert int(match[1]) > 10_000
 
 
 def test_a_background_process_outlives_the_worker(server: Server) -> None:

@@ -14,14 +14,17 @@ import agentix.utils
 import agentix.utils.trace
 
 NAMES = {
+    "AsyncClientNamespace",
     "BundleDeployer",
     "CallCancelled",
     "CallTimeout",
     "DeployedBundle",
     "Failed",
+    "Namespace",
     "Ok",
     "RemoteCallError",
     "RemoteCallable",
+    "RemoteSioError",
     "RestrictedUnpickleError",
     "Result",
     "RuntimeClient",
@@ -35,9 +38,13 @@ NAMES = {
     "WorkerExited",
     "__version__",
     "context",
+    "configure_logging",
+    "log",
     "providers",
+    "register_namespace",
     "register_provider",
     "trace",
+    "request_handler",
 }
 
 PACKAGES = [

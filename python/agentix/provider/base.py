@@ -22,6 +22,7 @@ from . import _checks
 
 if TYPE_CHECKING:
     from .._client import HealthResponse, RemoteCall, RuntimeClient
+    from .._namespaces import AsyncClientNamespace
 
 __all__ = [
     "BundleDeployer",
@@ -128,6 +129,7 @@ class Sandbox(SandboxInfo):
         _checks.timing(self.call_deadline, self.timeout, self.http_sync_ms)
         self._client: RuntimeClient | None = None
         self._closed = False
+        self._namespaces: list[AsyncClientNamespace] = []
         self._cleanups: list[Callable[[], Awaitable[object]]] = []
 
     def remote(
@@ -150,6 +152,19 @@ class Sandbox(SandboxInfo):
         except RuntimeUnreachable as exc:
             return Failed(exc)
         return await client.try_remote(fn, *args, **kwargs)
+
+    def register_namespace(self, ns: "AsyncClientNamespace") -> None:
+        """Join a namespace of the sandbox's; before the first call. Raises as `RuntimeClient.register_namespace`."""
+        if self._client is not None:
+            self._client.register_namespace(ns)
+            return
+        from .._sio_names import check_name
+
+        name = getattr(ns, "namespace", None)
+        check_name(name)
+        if any(other.namespace == name for other in self._namespaces):
+            raise ValueError(f"the namespace {name} is registered already")
+        self._namespaces.append(ns)
 
     async def health(self) -> "HealthResponse":
         """Ask the runtime how it is. Raises `RuntimeUnreachable` if it does not answer."""
@@ -182,7 +197,7 @@ class Sandbox(SandboxInfo):
             )
         from .._client import RuntimeClient
 
-        return RuntimeClient(
+        client = RuntimeClient(
             self.runtime_url,
             self.timeout,
             http_sync_ms=self.http_sync_ms,
@@ -190,6 +205,9 @@ class Sandbox(SandboxInfo):
             token=self.token,
             headers=self.headers,
         )
+        for ns in self._namespaces:
+            client.register_namespace(ns)
+        return client
 
     def _add_cleanup(self, cleanup: Callable[[], Awaitable[object]]) -> None:
         """For backends: run `cleanup` when this handle is closed, after the connection, the last added one first."""

@@ -1,4 +1,4 @@
-"""Helpers for users' own code, on the host and in the sandbox: `trace`, `context`.
+"""Helpers for users' own code, on the host and in the sandbox: `log`, `trace`, `context`.
 
 Other distributions may add modules here.
 """
@@ -9,9 +9,9 @@ __path__ = _extend_path(__path__, __name__)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from . import context, trace
+    from . import context, log, trace
 
-__all__ = ["context", "trace"]
+__all__ = ["context", "log", "trace"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,197 @@
+"""The reliable streams of a client, `/log` and `/trace`, on the host.
+
+Their protocol is C (`src/client/side.c`): what comes here is new, in order, with a count of what was lost. Handlers of
+logs may be slow, and calls must not wait for them, so one thread of the process hands everything on. The sandbox hears
+of it only when it has (`dealt`), so what waits here is bounded by the window, and how fast it goes by a rate.
+
+To take a stream: `add_feed(name, make)`; each client calls `make()` once and gets `take(items, lost)`, which is given
+unpacked items in that thread.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, cast
+
+from ._namespaces import BATCH, EVENT
+from .runtime.shared.codec import pack, unpack
+
+if TYPE_CHECKING:
+    from ._core import ClientCore
+
+__all__ = ["Feeds", "add_feed"]
+
+Take = Callable[[list[Any], int], None]
+
+_log = logging.getLogger("agentix.sio")
+
+_FINISH_SECONDS = 2.0
+# Records a second that one client may make this process handle, on average; a sandbox that has more to say waits.
+_RATE = 50_000.0
+_BURST = 5_000.0
+
+
+def _logs() -> Take:
+    def take(items: list[Any], lost: int) -> None:
+        from . import _log_replay
+
+        _log_replay.take(items, lost)
+
+    return take
+
+
+_makers: dict[str, Callable[[], Take]] = {"/log": _logs}
+
+
+def add_feed(name: str, make: Callable[[], Take]) -> None:
+    """Let clients made from now on read the stream `name`."""
+    _makers[name] = make
+
+
+class Feeds:
+    """What one client reads."""
+
+    def __init__(self) -> None:
+        self.core: ClientCore | None = None
+        self._takers: dict[str, Take] = {}
+        self._under_way: dict[str, int] = {}  # batches that the thread has not handed on
+        self._flushed: set[int] = set()
+        self._token = 0
+        self._news: asyncio.Event | None = None
+        self._credit = _BURST
+        self._since = time.monotonic()
+
+    def begin(self, core: "ClientCore") -> None:
+        """Read all streams there are, as soon as there is a link."""
+        self.core = core
+        for name, make in _makers.items():
+            self._takers[name] = make()
+            self._under_way[name] = 0
+            core.join(name, True)
+
+    def hear(self, kind: int, name: str, event: str, payload: bytes, skip: int, last: int, lost: int) -> bool:
+        """Something came; False if it is no stream's."""
+        take = self._takers.get(name)
+        if take is None:
+            return False
+        if kind == BATCH:
+            self._under_way[name] += 1
+            _replayer().put((self, asyncio.get_running_loop(), name, take, payload, skip, last, lost))
+        elif kind == EVENT and event == "flushed":
+            token = _map(payload).get("token")
+            if isinstance(token, int) and token <= self._token:
+                self._flushed.add(token)
+        if self._news is not None:
+            self._news.set()
+        return True
+
+    def _has_dealt(self, name: str, last: int) -> None:
+        self._under_way[name] -= 1
+        assert self.core is not None
+        self.core.dealt(name, last)
+        if self._news is not None:
+            self._news.set()
+
+    async def finish(self) -> None:
+        """Wait, within bounds, until everything that the sandbox has written by now has been handed on."""
+        core = self.core
+        if core is None or not core.bound or not core.counts()["connections"]:
+            return
+        self._news = asyncio.Event()
+        try:
+            async with asyncio.timeout(_FINISH_SECONDS):
+                await self._finish(core)
+        except TimeoutError:
+            pass
+        finally:
+            self._news = None
+
+    async def _finish(self, core: "ClientCore") -> None:
+        core.hurry()
+        failures = core.counts()["failures"]
+        while not all(core.joined(name) for name in self._takers):
+            counts = core.counts()
+            if counts["absent"] or counts["failures"] > failures or not counts["connections"]:
+                return
+            await self._wait()
+        tokens: dict[str, int] = {}
+        for name in self._takers:
+            self._token += 1
+            tokens[name] = self._token
+            core.emit(name, "flush", pack({"token": self._token}))
+        for name, token in tokens.items():
+            while token not in self._flushed or self._under_way[name]:
+                if not core.joined(name):
+                    return
+                await self._wait()
+
+    async def _wait(self) -> None:
+        """For news; some things are only to be seen, not heard."""
+        assert self._news is not None
+        self._news.clear()
+        try:
+            async with asyncio.timeout(0.05):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+
+    # ---- in the thread ----
+
+    def pace(self, n: int) -> None:
+        """Sleep if more comes than may."""
+        now = time.monotonic()
+        self._credit = min(_BURST, self._credit + (now - self._since) * _RATE) - n
+        self._since = now
+        if self._credit < 0:
+            time.sleep(min(1.0, -self._credit / _RATE))
+
+
+_Work = tuple[Feeds, asyncio.AbstractEventLoop, str, Take, bytes, int, int, int]
+_queue: "SimpleQueue[_Work] | None" = None
+_starting = threading.Lock()
+
+
+def _replayer() -> "SimpleQueue[_Work]":
+    global _queue
+    with _starting:
+        if _queue is None:
+            _queue = SimpleQueue()
+            threading.Thread(target=_replay_all, args=(_queue,), name="agentix-feeds", daemon=True).start()
+        return _queue
+
+
+def _replay_all(queue: "SimpleQueue[_Work]") -> None:
+    while True:
+        streams, loop, name, take, payload, skip, last, lost = queue.get()
+        try:
+            items = _map(payload).get("items")
+            items = cast("list[Any]", items)[skip:] if isinstance(items, list) else []
+            take(items, lost)
+            streams.pace(len(items))
+        except Exception:
+            _log.exception("what a sandbox said on %s could not be handled", name)
+        try:
+            loop.call_soon_threadsafe(streams._has_dealt, name, last)  # pyright: ignore[reportPrivateUsage]
+        except RuntimeError:
+            pass  # the loop has ended, and with it the client
+        del streams, loop, take, payload
+
+
+def _map(payload: bytes) -> dict[Any, Any]:
+    try:
+        value = unpack(payload)
+    except ValueError:
+        return {}
+    return cast("dict[Any, Any]", value) if isinstance(value, dict) else {}
+
+
+def _after_fork() -> None:
+    global _queue, _starting
+    _queue = None
+    _starting = threading.Lock()
+
+
+__import__("os").register_at_fork(after_in_child=_after_fork)
