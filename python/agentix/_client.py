@@ -25,10 +25,10 @@ from ._failures import (
     RuntimeUnreachable,
     failure_from,
 )
+from ._feeds import Feeds
 from ._namespaces import AsyncClientNamespace, SideChannels
 from ._result import Failed, Ok, Result
 from ._stream import RemoteStream, decode
-from ._feeds import Feeds
 from .provider import _checks
 from .runtime.shared.safepickle import restricted_loads
 

@@ -112,19 +112,19 @@ class Feeds:
     async def _finish(self, core: "ClientCore") -> None:
         core.hurry()
         failures = core.counts()["failures"]
-        while not all(core.joined(name) for name in self._takers):
+        while not all(core.joined(name) for name in self._takers):  # -1: the server has no such stream
             counts = core.counts()
             if counts["absent"] or counts["failures"] > failures or not counts["connections"]:
                 return
             await self._wait()
         tokens: dict[str, int] = {}
-        for name in self._takers:
+        for name in (name for name in self._takers if core.joined(name) == 1):
             self._token += 1
             tokens[name] = self._token
             core.emit(name, "flush", pack({"token": self._token}))
         for name, token in tokens.items():
             while token not in self._flushed or self._under_way[name]:
-                if not core.joined(name):
+                if core.joined(name) != 1:
                     return
                 await self._wait()
 

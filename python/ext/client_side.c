@@ -117,5 +117,5 @@ PyObject *client_side_joined(PyObject *self, PyObject *nsp)
 
         if (!text)
                 return NULL;
-        return PyBool_FromLong(agx_client_is_joined(core->client, agx_view_of(text, (size_t)n)));
+        return PyLong_FromLong(agx_client_is_joined(core->client, agx_view_of(text, (size_t)n)));
 }

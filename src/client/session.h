@@ -142,8 +142,8 @@ void agx_client_dealt(agx_client *client, agx_view nsp, uint64_t seq, uint64_t n
 void agx_client_taken(agx_client *client, size_t n, uint64_t now_ms);
 /* The link is wanted now. */
 void agx_client_hurry(agx_client *client, uint64_t now_ms);
-/* Whether this one is joined, on a link that is up. */
-bool agx_client_is_joined(const agx_client *client, agx_view nsp);
+/* 1: this one is joined, on a link that is up; -1: the server of this link does not want it; 0: neither. */
+int agx_client_is_joined(const agx_client *client, agx_view nsp);
 
 typedef enum agx_client_event_kind {
         AGX_CLIENT_OPENED,

@@ -17,7 +17,7 @@ enum {
         SEQ_BITS = 53
 };
 
-typedef enum space_state { SPACE_IDLE, SPACE_ASKED, SPACE_JOINED } space_state;
+typedef enum space_state { SPACE_IDLE, SPACE_ASKED, SPACE_JOINED, SPACE_REFUSED } space_state;
 
 typedef struct outgoing {
         agx_list link;
@@ -129,11 +129,13 @@ void agx_client_hurry(agx_client *c, uint64_t now_ms)
         agx_pool_pump(c, now_ms);
 }
 
-bool agx_client_is_joined(const agx_client *c, agx_view nsp)
+int agx_client_is_joined(const agx_client *c, agx_view nsp)
 {
         const space *s = find(c, nsp);
 
-        return s && s->state == SPACE_JOINED;
+        if (!s || s->state == SPACE_REFUSED)
+                return -1;
+        return s->state == SPACE_JOINED;
 }
 
 static int join(agx_client *c, space *s)
@@ -286,6 +288,7 @@ int agx_side_heard(agx_client *c, const agx_siolink_event *event)
                 return report(c, AGX_CLIENT_OPENED, s, AGX_VIEW(""), AGX_VIEW(""), NULL);
         case AGX_SIOLINK_CLOSED:
                 close_space(c, s);
+                s->state = SPACE_REFUSED;
                 return 0;
         case AGX_SIOLINK_EVENT:
                 if (s->stream && !agx_view_eq(event->name, AGX_VIEW("flushed")))
