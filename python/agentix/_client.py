@@ -225,11 +225,13 @@ class RuntimeClient:
             await self._shell.say_cancels()
             await self._shell.side.close()
         finally:
+            self._shell.feeds.silent = True
             self._core.close("the client was closed")
         await self._shell.settle()
 
     async def __aenter__(self) -> "RuntimeClient":
         self._closed = False
+        self._shell.feeds.silent = False
         await self._core.connect()
         return self
 

@@ -56,6 +56,7 @@ class Feeds:
 
     def __init__(self) -> None:
         self.core: ClientCore | None = None
+        self.silent = False  # the client was closed: what still waits is not handed on
         self._takers: dict[str, Take] = {}
         self._under_way: dict[str, int] = {}  # batches that the thread has not handed on
         self._flushed: set[int] = set()
@@ -169,8 +170,9 @@ def _replay_all(queue: "SimpleQueue[_Work]") -> None:
         try:
             items = _map(payload).get("items")
             items = cast("list[Any]", items)[skip:] if isinstance(items, list) else []
-            take(items, lost)
-            streams.pace(len(items))
+            if not streams.silent:
+                take(items, lost)
+                streams.pace(len(items))
         except Exception:
             _log.exception("what a sandbox said on %s could not be handled", name)
         try:
