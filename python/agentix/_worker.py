@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from contextvars import Context
     from functools import partial
     from signal import SIGINT, signal
-    from types import TracebackType
+    from types import FrameType, TracebackType
     from typing import Any
 
     from agentix._streams import Streams
@@ -80,8 +80,8 @@ class Worker:
         self._loop_lock = allocate_lock()
         self._watches = False  # the loop's own: it leads, or has not noticed yet that it does not any more
         self._exiting = allocate_lock()
-        self._interruptible = False
         self._forked = False
+        self._cancelled: list[Call] = []  # with `_lock`: taken from those that waited; a thread of its own answers them
         self._streams: Streams | None = None
         self._carrier = _carrier.attach(self)
         _log_hook.watch()
@@ -98,18 +98,20 @@ class Worker:
         signal(SIGINT, self._interrupt)
         while True:
             try:
-                self._interruptible = True
                 while self._loop is None:
                     self._loop_wanted.acquire()
                 self._run_loop(self._loop)
-            except BaseException as error:  # noqa: BLE001 - an interrupt, or a callback of user code that raised SystemExit
-                self._interruptible = False
+            except BaseException as error:  # noqa: BLE001 - a callback of user code that raised SystemExit
                 _warn("the main thread was interrupted by %s", _type_name(error))
 
-    def _interrupt(self, _number: int, _frame: object) -> None:
-        """Raise KeyboardInterrupt, as Python does, but only where `serve` can take it."""
-        if self._interruptible:
-            self._interruptible = False
+    @staticmethod
+    def _interrupt(_number: int, frame: FrameType | None) -> None:
+        """Raise KeyboardInterrupt, as Python does, but only in the target of a call: else calls would be lost."""
+        depth = 0
+        while frame is not None and frame.f_code.co_filename not in _OUR_FILES:
+            frame = frame.f_back
+            depth += 1
+        if depth and frame is not None and frame.f_code is Worker._await.__code__:
             raise KeyboardInterrupt
 
     def _start_thread(self) -> None:
@@ -381,12 +383,33 @@ class Worker:
         with self._lock:
             waits = self._waiting.pop(call.id, None)
         if waits is not None:
-            self.answer_cancelled(call)
-            return
+            return self._answer_aside(call)
         if self._streams is not None:
             self._streams.cancel(call.id)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(_cancel_task, call)
+        return None
+
+    def _answer_aside(self, call: Call) -> None:
+        """Answer a call that was cancelled while it waited, but not here: who reads must not wait for the server."""
+        with self._lock:
+            self._cancelled.append(call)
+            if len(self._cancelled) > 1:
+                return
+        try:
+            Thread(target=self._answer_those_aside, daemon=True).start()
+        except (RuntimeError, MemoryError):  # the system gives no more threads
+            self._answer_those_aside()
+
+    def _answer_those_aside(self) -> None:
+        while True:
+            with self._lock:
+                call = self._cancelled[0]
+            self.answer_cancelled(call)
+            with self._lock:
+                del self._cancelled[0]
+                if not self._cancelled:
+                    return
 
     # ---- streams ----
 

@@ -3,11 +3,12 @@
  *
  * Frames are read by whichever thread leads (turns.h); the others wait in C without the interpreter. Before the lead
  * is passed on, a frame is turned into objects, and a call is entered into the table of calls: so a cancel, whoever
- * reads it, finds the call that came before it. Sending takes a lock of its own; neither is ever waited for with the
- * interpreter held.
+ * reads it, finds the call that came before it. Neither the lead nor the socket is waited for with the interpreter held.
  *
- * Answers to calls that were read together are sent together: the leader gathers them as long as it keeps the lead, and
- * whoever becomes the leader after it sends them first.
+ * Reading never waits until the server takes answers: the leader sends what goes out at once (out.h) and waits for both
+ * directions while there is a rest; who has to wait for more than that does not lead, or is watched (turns.h) and loses
+ * the lead. So answers to calls that were read together are sent together, and whoever becomes the leader next sends
+ * what the last one left.
  */
 #include "channel.h"
 
@@ -15,111 +16,54 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stddef.h>
 #include <structmember.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 typedef agx_channel channel;
 
 /* ---- sending ---- */
 
-/* A user's handler for SIGPIPE is none of our business, hence MSG_NOSIGNAL. */
-static int send_all(int fd, struct iovec *parts, size_t count)
-{
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
-
-        while (message.msg_iovlen) {
-                ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
-
-                if (n < 0 && errno != EINTR)
-                        return -errno;
-                while (n >= 0 && message.msg_iovlen && (size_t)n >= message.msg_iov->iov_len) {
-                        n -= (ssize_t)message.msg_iov->iov_len;
-                        ++message.msg_iov;
-                        --message.msg_iovlen;
-                }
-                if (n > 0) {
-                        message.msg_iov->iov_base = (char *)message.msg_iov->iov_base + n;
-                        message.msg_iov->iov_len -= (size_t)n;
-                }
-        }
-        return 0;
-}
-
-/* What waits in `out`, then `head`, then `value`. */
+/* Sends a whole frame; the caller does not lead, or may lose the lead meanwhile. */
 static int send_now(channel *self, agx_view head, agx_view value)
 {
-        struct iovec parts[3] = {{0}};
-        size_t n = 0;
-        int r;
+        return agx_out_send(&self->out, self->fd, head, value);
+}
 
-        pthread_mutex_lock(&self->sending);
-        if (self->out.len)
-                parts[n++] = (struct iovec){self->out.data + self->out.head, self->out.len};
-        if (head.n)
-                parts[n++] = (struct iovec){(char *)(uintptr_t)head.p, head.n};
-        if (value.n)
-                parts[n++] = (struct iovec){(char *)(uintptr_t)value.p, value.n};
-        r = n ? send_all(self->fd, parts, n) : 0;
-        agx_buf_clear(&self->out);
-        pthread_mutex_unlock(&self->sending);
+static int flush(channel *self, bool *rest)
+{
+        return agx_out_flush(&self->out, self->fd, rest);
+}
+
+/* Until there is something to read, or nothing left to send. */
+static int flush_or_read(channel *self)
+{
+        struct pollfd p = {.fd = self->fd, .events = POLLIN | POLLOUT};
+        bool rest = true;
+        int r = 0;
+
+        while (!r && rest) {
+                p.revents = 0;
+                if (poll(&p, 1, -1) < 0 && errno != EINTR)
+                        return -errno;
+                if (p.revents & POLLOUT)
+                        r = flush(self, &rest);
+                if (p.revents & ~POLLOUT)
+                        break;
+        }
         return r;
 }
 
-/* For the leader: sends what waits in `out`. Reading must not wait until the server takes answers, or both wait for ever:
- * so who would have to wait gives up the lead meanwhile. */
-static int flush_some(channel *self, bool *rest)
+/* Sends an answer that was made here, or puts it off if this thread leads and will flush: a loop only does so soon if it
+ * has read more calls already. The lead must not be taken away while it is put where only the next leader looks; it may
+ * be while one is sent, which can last. */
+static int reply_in_turn(channel *self, agx_buf *reply, bool in_loop)
 {
-        ssize_t n = 0;
-        int r;
-
-        *rest = false;
-        if (pthread_mutex_trylock(&self->sending))
-                return 0; /* whoever is sending sends this as well */
-        if (self->out.len)
-                n = send(self->fd, self->out.data + self->out.head, self->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-        r = n < 0 && errno != EAGAIN && errno != EINTR ? -errno : 0;
-        agx_buf_consume(&self->out, n > 0 ? (size_t)n : 0);
-        *rest = self->out.len;
-        pthread_mutex_unlock(&self->sending);
-        return r;
-}
-
-static int flush(channel *self)
-{
-        bool rest;
-        int r = flush_some(self, &rest);
-
-        if (r || !rest)
-                return r;
-        agx_turns_leave(&self->turns);
-        r = send_now(self, AGX_VIEW_NULL, AGX_VIEW_NULL);
-        agx_turns_take(&self->turns);
-        return r;
-}
-
-/* Puts an answer where it goes with the next ones; false if there is no room or somebody is sending, perhaps for long. */
-static bool put_off(channel *self, agx_view reply)
-{
-        bool done = false;
-
-        if (pthread_mutex_trylock(&self->sending))
-                return false;
-        if (self->out.len + reply.n <= CHANNEL_GATHER)
-                done = !agx_buf_append_view(&self->out, reply);
-        pthread_mutex_unlock(&self->sending);
-        return done;
-}
-
-/* Sends an answer that was made here, or puts it off if this thread leads and goes on with calls that it has read already.
- * The lead must not be taken away while it is put where only the next leader looks; it may be while one is sent, which
- * can last. */
-static int reply_in_turn(channel *self, agx_buf *reply)
-{
-        bool leads = agx_turns_resume(&self->turns), waits = leads && self->in.n && put_off(self, agx_buf_view(reply));
+        bool leads = agx_turns_resume(&self->turns);
+        bool waits = leads && (self->in.n || !in_loop) && agx_out_put(&self->out, agx_buf_view(reply));
         int r = 0;
 
         if (leads)
@@ -164,7 +108,7 @@ static int read_more(channel *self, int flags)
 
 static int next_payload(channel *self, agx_view *payload)
 {
-        bool flushed = false;
+        bool flushed = false, rest = false;
 
         for (;;) {
                 int r = agx_deframer_next(&self->deframer, &self->in, payload);
@@ -174,7 +118,9 @@ static int next_payload(channel *self, agx_view *payload)
                 if (r == AGX_FRAME_E_TOO_LARGE)
                         return GOT_TOO_LARGE;
                 if (r == AGX_FRAME_E_MORE && !flushed) { /* nobody waits for an answer while we wait for a call */
-                        r = flush(self);
+                        r = flush(self, &rest);
+                        if (!r && rest)
+                                r = flush_or_read(self);
                         flushed = true;
                 } else if (r == AGX_FRAME_E_MORE) {
                         r = read_more(self, 0);
@@ -300,7 +246,8 @@ static PyObject *failure(int got)
 static int next_frame(channel *self, agx_frame *frame)
 {
         agx_view payload;
-        int got = agx_turns_take(&self->turns) ? flush(self) : 0;
+        bool rest;
+        int got = agx_turns_take(&self->turns) ? flush(self, &rest) : 0;
 
         if (got) {
                 errno = -got;
@@ -333,7 +280,7 @@ PyObject *agx_channel_receive(channel *self, agx_buf *reply, bool back)
 
         Py_BEGIN_ALLOW_THREADS;
         if (reply->len)
-                r = reply_in_turn(self, reply);
+                r = reply_in_turn(self, reply, false);
         if (back)
                 atomic_fetch_add(&self->idle, 1);
         errno = -r;
@@ -354,7 +301,7 @@ void agx_channel_reply(channel *self, agx_buf *reply, bool in_loop)
                 return;
         Py_BEGIN_ALLOW_THREADS;
         if (in_loop && self->polling)
-                reply_in_turn(self, reply);
+                reply_in_turn(self, reply, true);
         else
                 send_now(self, agx_buf_view(reply), AGX_VIEW_NULL);
         agx_buf_clear(reply);
@@ -370,7 +317,7 @@ static int payload_at_hand(channel *self, agx_view *payload)
         int r = agx_deframer_next(&self->deframer, &self->in, payload), got = GOT_PAYLOAD;
 
         while (r == AGX_FRAME_E_MORE && got == GOT_PAYLOAD) {
-                r = flush_some(self, &rest);
+                r = flush(self, &rest);
                 if (!r && !rest)
                         got = read_more(self, MSG_DONTWAIT);
                 if (!r && !rest && got == GOT_PAYLOAD)
@@ -403,13 +350,12 @@ static PyObject *polled(channel *self, agx_view payload)
                 return failure(GOT_MALFORMED);
         }
         object = frame_object(self, &frame);
-        if (!object)
-                agx_turns_leave(&self->turns);
-        else if (frame.kind != AGX_FRAME_CALL)
-                return object;
-        else if (!agx_channel_is_async(self, object))
+        if (object && frame.kind == AGX_FRAME_CALL && !agx_channel_is_async(self, object))
                 return hand_over(self, object);
-        agx_turns_keep(&self->turns);
+        if (object)
+                agx_turns_keep(&self->turns);
+        else
+                agx_turns_leave(&self->turns);
         return object;
 }
 
@@ -647,8 +593,7 @@ static int channel_init(channel *self, PyTypeObject *type, int fd)
 
         self->fd = -1;
         agx_turns_init(&self->turns, fd);
-        self->out = AGX_BUF_NULL(CHANNEL_GATHER);
-        pthread_mutex_init(&self->sending, NULL);
+        agx_out_init(&self->out, CHANNEL_GATHER);
         agx_deframer_init(&self->deframer, AGX_MAX_MESSAGE);
         self->call_type = module ? (PyTypeObject *)PyObject_GetAttrString(module, "Call") : NULL;
         if (!self->call_type || agx_channel_init_short(self))
@@ -717,8 +662,7 @@ static void channel_dealloc(channel *self)
         agx_deframer_deinit(&self->deframer);
         free(self->bytes);
         agx_turns_deinit(&self->turns);
-        agx_buf_deinit(&self->out);
-        pthread_mutex_destroy(&self->sending);
+        agx_out_deinit(&self->out);
         if (self->fd >= 0)
                 close(self->fd);
         PyObject_GC_Del(self);

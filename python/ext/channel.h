@@ -7,15 +7,14 @@
 #define AGX_EXT_CHANNEL_H
 
 #include "call.h"
+#include "out.h"
 #include "turns.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 enum {
         CHANNEL_READ = 64 * 1024,
-        CHANNEL_GATHER =
-                16 * 1024, /* bytes; larger values are sent from where they lie, more than that is sent at once */
+        CHANNEL_GATHER = 16 * 1024, /* bytes of answers that may wait; values above half of it are sent from where they lie */
 };
 
 /* A name of each object attribute we use, interned once. */
@@ -30,8 +29,7 @@ typedef struct agx_channel {
         PyObject *inbox; /* its append() gets the events of side channels, in their order; NULL: they are passed over */
         PyTypeObject *call_type;
         agx_turns turns;
-        pthread_mutex_t sending;
-        agx_buf out; /* answers that go with the next ones; under `sending` */
+        agx_out out;
         agx_deframer deframer;
         agx_view in; /* read, not yet cut into frames; lies in `bytes` */
         char *bytes;

@@ -307,6 +307,7 @@ static PyObject *serve(agx_channel *self, agx_buf *reply)
                         return frame;
                 Py_DECREF(frame); /* it must not outlive its answer while this thread waits */
                 if (self->parked || is_full(self)) {
+                        agx_turns_leave(&self->turns);
                         agx_channel_reply(self, reply, false);
                         return Py_BuildValue("(ss)", "return", "");
                 }

@@ -135,6 +135,13 @@ static bool ensure_watcher(agx_turns *t)
         return t->watcher_runs;
 }
 
+/* The leader does something that may last. */
+static void begin_watched(agx_turns *t, uint64_t now)
+{
+        t->busy_since = now;
+        ++t->kept;
+}
+
 /* ---- lifecycle and verbs ---- */
 
 void agx_turns_init(agx_turns *t, int fd)
@@ -192,8 +199,7 @@ void agx_turns_begin(agx_turns *t, agx_view target)
         mine.since = now_ns();
         pthread_mutex_lock(&t->lock);
         if (is_quick(t, mine.target) && ensure_watcher(t)) {
-                t->busy_since = mine.since;
-                ++t->kept;
+                begin_watched(t, mine.since);
         } else {
                 free_lead(t);
         }
@@ -235,9 +241,9 @@ bool agx_turns_accept(agx_turns *t)
         accepted = t->given;
         if (accepted) {
                 t->given = false;
-                t->busy_since = 0;
                 mine.of = t;
                 mine.turn = t->turn;
+                begin_watched(t, now_ns());
         }
         pthread_mutex_unlock(&t->lock);
         return accepted;
@@ -262,8 +268,7 @@ void agx_turns_keep(agx_turns *t)
         pthread_mutex_lock(&t->lock);
         if (leads(t)) {
                 ensure_watcher(t);
-                t->busy_since = now_ns();
-                ++t->kept;
+                begin_watched(t, now_ns());
         }
         pthread_mutex_unlock(&t->lock);
 }
@@ -272,6 +277,7 @@ void agx_turns_wait(agx_turns *t)
 {
         pthread_mutex_lock(&t->lock);
         if (leads(t)) {
+                ensure_watcher(t);
                 t->busy_since = 0;
                 t->loop_waits = true;
         }

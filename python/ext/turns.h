@@ -59,10 +59,11 @@ bool agx_turns_leads(agx_turns *t);
 
 /* The leader gives the lead to a loop's thread, which has to accept() it soon. False: it keeps it, since nobody can watch. */
 bool agx_turns_give(agx_turns *t);
-/* Both: whether the calling thread leads now, so that it may read. accept() comes after give(), resume() at every turn. */
+/* Both: whether the calling thread leads now. accept() comes after give(), and is followed by running that call, the lead
+ * kept; resume() comes at every turn, and is followed by reading. */
 bool agx_turns_accept(agx_turns *t);
 bool agx_turns_resume(agx_turns *t);
-/* It has read a call and will run it now, keeping the lead. */
+/* It has read a frame and will deal with it now, keeping the lead; or it will wait until something is sent. */
 void agx_turns_keep(agx_turns *t);
 /* It has read everything and waits for the descriptor. */
 void agx_turns_wait(agx_turns *t);

@@ -29,8 +29,12 @@ def pack(message: object) -> bytes:
 class Peer:
     """A worker process and the other end of its descriptor 3."""
 
-    def __init__(self, *, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, *, cwd: Path | None = None, env: dict[str, str] | None = None, send_buffer: int | None = None
+    ) -> None:
         self.socket, theirs = socket.socketpair()
+        if send_buffer is not None:  # so that what the worker sends soon finds no room
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         self.socket.settimeout(PATIENCE)
         self._count = 0
         self._pending: dict[str, dict[str, Any]] = {}
@@ -94,7 +98,9 @@ class Peer:
         (n,) = struct.unpack("<I", self._read(4))
         return msgpack.unpackb(self._read(n), raw=False)
 
-    def request(self, target: str, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None) -> bytes:
+    def request(
+        self, target: str, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None, **more: object
+    ) -> bytes:
         """The frame of a call, whose id is then in `last`."""
         self._count += 1
         self.last = f"c{self._count}"
@@ -104,6 +110,7 @@ class Peer:
                 "call_id": self.last,
                 "callable": target if "::" in target else f"worker_targets::{target}",
                 "arguments": pickle.dumps((args, kwargs or {})),
+                **more,
             }
         )
 

@@ -144,6 +144,23 @@ async def aecho(value: object) -> object:
     return value
 
 
+async def anow(value: object) -> object:
+    return value
+
+
+def count(n: int):
+    yield from range(n)
+
+
+async def acount(n: int):
+    for i in range(n):
+        yield i
+
+
+async def hold_loop(seconds: float) -> None:
+    time.sleep(seconds)  # noqa: ASYNC251 - as it should not
+
+
 def big(size: int) -> bytes:
     return b"x" * size
 

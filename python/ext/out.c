@@ -1,0 +1,157 @@
+/*
+ * Everybody tries first without waiting, under the lock: mostly that is all. Who may wait and has to becomes the sender: it
+ * takes what waits along and lets go of the lock. Meanwhile others leave small frames with it instead of waiting too,
+ * until there is no room, or the sender has had to go on for others too often: then the next one queues, and takes over.
+ */
+#include "out.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+enum { ROUNDS_MAX = 4 };
+
+typedef struct parts {
+        struct iovec at[3];
+        size_t n, first;
+} parts;
+
+static void add(parts *p, const void *data, size_t n)
+{
+        if (n)
+                p->at[p->n++] = (struct iovec){(void *)(uintptr_t)data, n};
+}
+
+static bool is_done(const parts *p)
+{
+        return p->first == p->n;
+}
+
+static void advance(parts *p, size_t n)
+{
+        while (!is_done(p) && n >= p->at[p->first].iov_len)
+                n -= p->at[p->first++].iov_len;
+        if (n) {
+                p->at[p->first].iov_base = (char *)p->at[p->first].iov_base + n;
+                p->at[p->first].iov_len -= n;
+        }
+}
+
+/* A user's handler for SIGPIPE is none of our business, hence MSG_NOSIGNAL. With MSG_DONTWAIT some may be left. */
+static int send_parts(int fd, parts *p, int flags)
+{
+        while (!is_done(p)) {
+                struct msghdr message = {.msg_iov = p->at + p->first, .msg_iovlen = p->n - p->first};
+                ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL | flags);
+
+                if (n < 0 && errno == EAGAIN && flags)
+                        return 0;
+                if (n < 0 && errno != EINTR)
+                        return -errno;
+                advance(p, n > 0 ? (size_t)n : 0);
+        }
+        return 0;
+}
+
+void agx_out_init(agx_out *o, size_t max)
+{
+        *o = (agx_out){.waiting = AGX_BUF_NULL(max)};
+        pthread_mutex_init(&o->lock, NULL);
+        pthread_cond_init(&o->done, NULL);
+}
+
+void agx_out_deinit(agx_out *o)
+{
+        agx_buf_deinit(&o->waiting);
+        pthread_cond_destroy(&o->done);
+        pthread_mutex_destroy(&o->lock);
+}
+
+/* Waits with what is left of the parts, and with nothing else. The lock is let go of meanwhile. */
+static int send_rest(agx_out *o, int fd, parts *p)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf taken = o->waiting; /* where the parts may lie */
+        int r;
+
+        o->waiting = AGX_BUF_NULL(taken.max);
+        o->sending = true;
+        pthread_mutex_unlock(&o->lock);
+        r = send_parts(fd, p, 0);
+        pthread_mutex_lock(&o->lock);
+        o->sending = false;
+        return r;
+}
+
+static int send_waiting_and(agx_out *o, int fd, agx_view head, agx_view value)
+{
+        parts p = {.n = 0};
+        int r;
+
+        if (o->waiting.len)
+                add(&p, o->waiting.data + o->waiting.head, o->waiting.len);
+        add(&p, head.p, head.n);
+        add(&p, value.p, value.n);
+        r = send_parts(fd, &p, MSG_DONTWAIT);
+        if (!r && !is_done(&p))
+                return send_rest(o, fd, &p);
+        agx_buf_clear(&o->waiting);
+        return r;
+}
+
+/* Whether the sender takes more than it has. */
+static bool takes_more(const agx_out *o)
+{
+        return o->rounds < ROUNDS_MAX;
+}
+
+static bool join(agx_out *o, agx_view head, agx_view value)
+{
+        return !value.n && o->sending && takes_more(o) && !agx_buf_append_view(&o->waiting, head);
+}
+
+int agx_out_send(agx_out *o, int fd, agx_view head, agx_view value)
+{
+        int r = 0;
+
+        pthread_mutex_lock(&o->lock);
+        if (!join(o, head, value)) {
+                ++o->queued;
+                while (o->sending)
+                        pthread_cond_wait(&o->done, &o->lock);
+                --o->queued;
+                o->rounds = 0;
+                r = send_waiting_and(o, fd, head, value);
+                for (; !r && o->waiting.len && !o->queued; ++o->rounds)
+                        r = send_waiting_and(o, fd, AGX_VIEW_NULL, AGX_VIEW_NULL);
+                pthread_cond_signal(&o->done);
+        }
+        pthread_mutex_unlock(&o->lock);
+        return r;
+}
+
+bool agx_out_put(agx_out *o, agx_view frame)
+{
+        bool done;
+
+        pthread_mutex_lock(&o->lock);
+        done = (!o->sending || takes_more(o)) && !agx_buf_append_view(&o->waiting, frame);
+        pthread_mutex_unlock(&o->lock);
+        return done;
+}
+
+int agx_out_flush(agx_out *o, int fd, bool *rest)
+{
+        int r = 0;
+
+        *rest = false;
+        pthread_mutex_lock(&o->lock);
+        if (o->waiting.len && !o->sending) {
+                ssize_t n = send(fd, o->waiting.data + o->waiting.head, o->waiting.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+                r = n < 0 && errno != EAGAIN && errno != EINTR ? -errno : 0;
+                agx_buf_consume(&o->waiting, n > 0 ? (size_t)n : 0);
+                *rest = o->waiting.len;
+        }
+        pthread_mutex_unlock(&o->lock);
+        return r;
+}
