@@ -80,6 +80,11 @@ tsan: setup ## C tests under ThreadSanitizer, clang
 	$(call cmake_build,tsan,-DCMAKE_C_COMPILER=clang -DAGENTIX_TESTS=ON -DAGENTIX_SANITIZE=thread)
 	ctest --test-dir build/tsan --parallel $(JOBS) --no-tests=error
 
+.PHONY: tsan-ext
+tsan-ext: setup ## The worker's tests with an extension under ThreadSanitizer, gcc
+	@echo "== worker under ThreadSanitizer"
+	JOBS=$(JOBS) tools/tsan_ext.sh $(PYTEST_ARGS)
+
 .PHONY: sim
 sim: setup ## SIM_CALLS simulated calls under trouble, from SIM_SEED on
 	$(call cmake_build,test,-DCMAKE_C_COMPILER=gcc -DAGENTIX_TESTS=ON)
@@ -123,7 +128,7 @@ pythons: setup ## pytest under the other supported interpreters that this machin
 	done
 
 .PHONY: long
-long: test sim tsan tidy fuzz pythons autobahn ## Everything that is too slow for `make test`
+long: test sim tsan tsan-ext tidy fuzz pythons autobahn ## Everything that is too slow for `make test`
 	@echo "== long tests"
 	python -m pytest -q -m long $(PYTEST_ARGS) || [ $$? -eq 5 ]
 

@@ -379,7 +379,7 @@ class Worker:
         """Ask a running call to end: a task is cancelled, a thread gets an exception. Unknown ids are passed over."""
         call = self._calls.get(call_id or "")
         if call is None or not call.cancel(CallCancelledError):
-            return
+            return None
         with self._lock:
             waits = self._waiting.pop(call.id, None)
         if waits is not None:

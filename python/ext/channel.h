@@ -14,7 +14,8 @@
 
 enum {
         CHANNEL_READ = 64 * 1024,
-        CHANNEL_GATHER = 16 * 1024, /* bytes of answers that may wait; values above half of it are sent from where they lie */
+        CHANNEL_GATHER =
+                16 * 1024, /* bytes of answers that may wait; values above half of it are sent from where they lie */
 };
 
 /* A name of each object attribute we use, interned once. */

@@ -14,7 +14,7 @@
 typedef struct agx_out {
         pthread_mutex_t lock; /* never held while anything is waited for */
         pthread_cond_t done;
-        bool sending;    /* somebody waits until the socket takes what it has; it looks at `waiting` again before it ends */
+        bool sending; /* somebody waits until the socket takes what it has; it looks at `waiting` again before it ends */
         unsigned rounds; /* that it has done so since it began to send */
         unsigned queued; /* threads that wait for their turn to send */
         agx_buf waiting; /* whole frames, after a rest of one; goes out before anything else */

@@ -16,6 +16,11 @@ from typing import Any
 import msgpack
 
 TARGETS = Path(__file__).parent / "targets"
+PATH = os.pathsep.join([*filter(None, [os.environ.get("AGENTIX_TEST_WORKER_PATH")]), str(TARGETS)])
+PRELOAD = (
+    {"LD_PRELOAD": os.environ["AGENTIX_TEST_WORKER_PRELOAD"]} if "AGENTIX_TEST_WORKER_PRELOAD" in os.environ else {}
+)
+"""Set by tools/tsan_ext.sh: another build of the extension, with a sanitizer."""
 PROGRAM = "from agentix._worker import main; main(3)"
 PATIENCE = 60.0
 """Seconds after which a test gives up; nothing depends on how long things take otherwise."""
@@ -49,7 +54,7 @@ class Peer:
             self.pid = os.posix_spawn(
                 sys.executable,
                 [sys.executable, "-sP", "-c", PROGRAM],
-                {**os.environ, "PYTHONPATH": str(TARGETS), "PYTHONDONTWRITEBYTECODE": "1", **(env or {})},
+                {**os.environ, "PYTHONPATH": PATH, "PYTHONDONTWRITEBYTECODE": "1", **PRELOAD, **(env or {})},
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, null, 0),
                     (os.POSIX_SPAWN_DUP2, ends["stdout"][1], 1),
@@ -82,7 +87,7 @@ class Peer:
     def send(self, **message: object) -> None:
         self.socket.sendall(pack(message))
 
-    def send_raw(self, data: bytes) -> None:
+    def send_raw(self, data: bytes | bytearray) -> None:
         self.socket.sendall(data)
 
     def _read(self, n: int) -> bytes:
@@ -200,5 +205,8 @@ def worker(**settings: Any) -> Iterator[Peer]:
         if peer.status is None:
             peer.socket.shutdown(socket.SHUT_WR)
             assert peer.wait() == 0, peer.stderr
+    except BaseException:
+        print(peer.stderr, file=sys.stderr)
+        raise
     finally:
         peer.close()
