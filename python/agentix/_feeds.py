@@ -4,7 +4,7 @@ Their protocol is C (`src/client/side.c`): what comes here is new, in order, wit
 logs may be slow, and calls must not wait for them, so one thread of the process hands everything on. The sandbox hears
 of it only when it has (`dealt`), so what waits here is bounded by the window, and how fast it goes by a rate.
 
-To take a stream: `add_feed(name, make)`; each client calls `make()` once and gets `take(items, lost)`, which is given
+`_makers` has a function for each stream, which every client calls once for its `take(items, lost)`; that is given
 unpacked items in that thread.
 """
 
@@ -22,7 +22,7 @@ from .runtime.shared.codec import pack, unpack
 if TYPE_CHECKING:
     from ._core import ClientCore
 
-__all__ = ["Feeds", "add_feed"]
+__all__ = ["Feeds"]
 
 Take = Callable[[list[Any], int], None]
 
@@ -43,12 +43,20 @@ def _logs() -> Take:
     return take
 
 
-_makers: dict[str, Callable[[], Take]] = {"/log": _logs}
+def _traces() -> Take:
+    replayers: list[Any] = []
+
+    def take(items: list[Any], lost: int) -> None:
+        if not replayers:
+            from .utils.trace._replay import Replayer
+
+            replayers.append(Replayer())
+        replayers[0].take_all(items, lost)
+
+    return take
 
 
-def add_feed(name: str, make: Callable[[], Take]) -> None:
-    """Let clients made from now on read the stream `name`."""
-    _makers[name] = make
+_makers: dict[str, Callable[[], Take]] = {"/log": _logs, "/trace": _traces}
 
 
 class Feeds:

@@ -11,7 +11,8 @@ import pytest
 from fresh import python
 
 from agentix import _ambient, trace
-from agentix.utils.trace._forward import Forwarder
+from agentix.runtime.shared import unpack
+from agentix.utils.trace._forward import ITEM_MAX, Forwarder
 from agentix.utils.trace._replay import Replayer
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
@@ -313,7 +314,7 @@ def test_what_is_open_goes_along(memory: Memory) -> None:
 
 def test_forward_and_replay(memory: Memory) -> None:
     sent: list = []
-    trace.set_processors([Forwarder(lambda kind, exported: sent.append((kind, exported)))])
+    trace.set_processors([Forwarder(lambda stream, data: sent.append(unpack(data)))])
     try:
         with trace.trace("t", m=1), trace.span("s", big="x" * 3000, odd=object(), raw=b"\0") as span:
             span.add_event("e", a=[1, {2: 3}])
@@ -322,8 +323,7 @@ def test_forward_and_replay(memory: Memory) -> None:
         pass
     trace.set_processors([memory])
     replayer = Replayer()
-    for kind, exported in sent:
-        replayer.take(kind, exported)
+    replayer.take_all(sent, 0)
     assert memory.kinds() == ["on_trace_start", "on_span_start", "on_span_end", "on_trace_end"]
     started, ended = memory.told[1][1], memory.told[2][1]
     assert started is ended
@@ -335,6 +335,28 @@ def test_forward_and_replay(memory: Memory) -> None:
     assert [(event.name, event.attributes) for event in ended.events] == [("e", {"a": [1, {"2": 3}]})]
     assert memory.told[3][1].metadata == {"m": 1}
     assert not replayer._open
+
+
+def test_what_is_too_large_to_be_sent_is_sent_without_its_bulk(memory: Memory, caplog) -> None:
+    sent: list = []
+    trace.set_processors([Forwarder(lambda stream, data: sent.append(data))])
+    with caplog.at_level(logging.WARNING), trace.span("bulky", big="x" * ITEM_MAX) as span:
+        span.set_error("e" * ITEM_MAX)
+    trace.set_processors([memory])
+    assert max(map(len, sent)) < 10_000
+    Replayer().take_all([unpack(data) for data in sent], 0)
+    (_, start), (_, end) = memory.told
+    assert start is end
+    assert (end.name, end.status, list(end.attrs)) == ("bulky", "error", ["agentix.left_out_bytes"])
+    assert "its attrs and events are left out" in caplog.text
+
+
+def test_what_is_no_event_is_said_once(memory: Memory, caplog) -> None:
+    with caplog.at_level(logging.WARNING):
+        Replayer().take_all([5, {"kind": "x"}, {"kind": "on_span_end", "data": SPAN}], 7)
+    assert memory.kinds() == ["on_span_end"]
+    assert caplog.text.count("no trace event") == 1
+    assert "7 trace events of a sandbox were dropped" in caplog.text
 
 
 SPAN = {

@@ -42,6 +42,7 @@ class _Registry:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.processors: tuple[Processor, ...] = ()
+        self.forwarder: Processor | None = None  # in a worker: what tells the host, whatever user code registers
         self.failed: set[int] = set()
         self.disabled = False
         self.warned = False
@@ -101,12 +102,17 @@ def tell(callback: str, what: Trace | Span) -> None:
     """Call each processor's `callback` with a trace or span."""
     if _registry.disabled:
         return
-    processors = _registry.processors
-    if not processors:
-        if callback == "on_span_end":
-            _warn_once()
-        return
+    processors, forwarder = _registry.processors, _registry.forwarder
+    if forwarder is not None:
+        processors = (*processors, forwarder)
+    elif not processors and callback == "on_span_end":
+        _warn_once()
     _each(callback, processors, what)
+
+
+def forward_with(forwarder: Processor | None) -> None:
+    """Let `forwarder` be told of everything, after the processors and apart from them."""
+    _registry.forwarder = forwarder
 
 
 def _each(callback: str, processors: tuple[Processor, ...], *args: Any) -> None:
@@ -139,3 +145,15 @@ def _warn_once() -> None:
             "a span ended but no trace Processor is registered, so it was dropped; register one with "
             "agentix.trace.add_processor(...), or silence this with agentix.trace.set_tracing_disabled(True)"
         )
+
+
+def _forward_if_worker() -> None:
+    from agentix import _carrier
+
+    if _carrier.carrier is not None:
+        from ._forward import Forwarder
+
+        forward_with(Forwarder(_carrier.carrier.item))
+
+
+_forward_if_worker()

@@ -4,11 +4,14 @@ A sandbox may say anything: what is not of the form that `_forward` sends is ref
 started and not ended only so much is remembered.
 """
 
+import logging
 from collections import OrderedDict
 from typing import Any
 
 from ._model import Span, SpanError, SpanEvent, Trace
 from ._processors import tell
+
+_logger = logging.getLogger("agentix.utils.trace")
 
 _OPEN_MAX = 10_000
 _ID_MAX = 256
@@ -20,6 +23,20 @@ class Replayer:
 
     def __init__(self) -> None:
         self._open: OrderedDict[tuple[str, str], Trace | Span] = OrderedDict()
+        self._complained = False
+
+    def take_all(self, items: list[Any], lost: int) -> None:
+        """Take what came on the stream `/trace`; what is no event is passed over, which is said once."""
+        if lost:
+            _logger.warning("%d trace events of a sandbox were dropped there: buffer full", lost)
+        for item in items:
+            try:
+                event = _dict(item)
+                self.take(event.get("kind"), event.get("data"))
+            except ValueError as error:
+                if not self._complained:
+                    self._complained = True
+                    _logger.warning("a sandbox sent something that is no trace event, and it was dropped: %s", error)
 
     def take(self, kind: Any, exported: Any) -> None:
         """Tell the processors of a start or an end. Raises ValueError if that is not what it is."""
