@@ -19,10 +19,12 @@ async def main() -> None:
     project = str(Path(__file__).parent)
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     desk = Desk(limit=60)
-    async with UvProvider(UvProviderConfig(project=project, python=python)) as provider:
-        async with provider.session(SandboxConfig(image="local", bundle="local")) as sandbox:
-            sandbox.register_namespace(desk)
-            result = await sandbox.remote(survey, FIELDS, seconds_each=0.05)
+    async with (
+        UvProvider(UvProviderConfig(project=project, python=python)) as provider,
+        provider.session(SandboxConfig(image="local", bundle="local")) as sandbox,
+    ):
+        sandbox.register_namespace(desk)
+        result = await sandbox.remote(survey, FIELDS, seconds_each=0.05)
     print(f"{result['fields']} fields kept, {result['mean']:.2f} on average; asked about {desk.decided}")
 
 
