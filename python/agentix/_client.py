@@ -30,7 +30,7 @@ from ._namespaces import AsyncClientNamespace, SideChannels
 from ._result import Failed, Ok, Result
 from ._stream import RemoteStream, decode
 from .provider import _checks
-from .runtime.shared.safepickle import restricted_loads
+from .runtime.shared.safepickle import ReturnLoader, restricted_loads
 
 if TYPE_CHECKING:
     import ssl as _ssl
@@ -187,7 +187,7 @@ class RuntimeClient:
         """
         name = RemoteCallable._resolve(fn)  # pyright: ignore[reportPrivateUsage]
         arguments = dumps_plain(args, kwargs) or dumps((args, kwargs), _PICKLE_PROTOCOL)
-        return RemoteCall(_perform(self, name, arguments, _ambient.capture()))
+        return RemoteCall(_perform(self, fn, name, arguments, _ambient.capture()))
 
     async def try_remote(
         self, fn: Callable[P, Awaitable[R]] | Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
@@ -243,8 +243,10 @@ class RuntimeClient:
             raise RuntimeUnreachable(f"the client of {self._base_url} is closed")
 
 
-async def _perform(client: RuntimeClient, name: str, arguments: bytes, context: bytes | None) -> Any:
-    """One call, from its pickled arguments to its value."""
+async def _perform(
+    client: RuntimeClient, fn: Callable[..., Any], name: str, arguments: bytes, context: bytes | None
+) -> Any:
+    """One call of `fn`, from its pickled arguments to its value."""
     if client._closed:  # pyright: ignore[reportPrivateUsage]
         client._must_be_open()  # pyright: ignore[reportPrivateUsage]
     value = await client._core.call(name, arguments, context, client._call_deadline)  # pyright: ignore[reportPrivateUsage]
@@ -253,10 +255,11 @@ async def _perform(client: RuntimeClient, name: str, arguments: bytes, context: 
         if plain is not NotImplemented:
             return plain
     elif type(value) is RemoteStream:
+        value.load = ReturnLoader(fn)
         return value
     if not value:  # an end and nothing before it: a stream without items
         return RemoteStream(None, restricted_loads)
-    return await decode(value, restricted_loads)
+    return await decode(value, ReturnLoader(fn))
 
 
 _perform.__qualname__ = "RuntimeClient.remote"  # what "was never awaited" names

@@ -210,5 +210,9 @@ def has_environ(name: str, /) -> bool: ...
 # ---- unpickle.c ----
 
 def restricted_loads(
-    data: bytes | bytearray | memoryview, /, *, extra: dict[tuple[str, str], type] | None = None
+    data: bytes | bytearray | memoryview,
+    /,
+    *,
+    extra: dict[tuple[str, str], type] | None = None,
+    declared: Callable[[], dict[tuple[str, str], Any]] | None = None,
 ) -> Any: ...

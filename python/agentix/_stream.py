@@ -30,7 +30,7 @@ class RemoteStream(AsyncIterator[Any]):
 
     def __init__(self, pending: "Pending | None", load: Callable[[Any], Any]) -> None:
         self._pending = pending
-        self._load = load
+        self.load = load  # what an item's pickle becomes a value by
         self._items: deque[Any] = deque()
         self._waiters: list[asyncio.Future[None]] = []
         self._ended = pending is None
@@ -48,8 +48,8 @@ class RemoteStream(AsyncIterator[Any]):
             if self._items:
                 value = self._items[0]
                 if len(value) <= _DECODE_HERE_MAX:
-                    return self._load(self._take())
-                loaded = await decode(value, self._load)
+                    return self.load(self._take())
+                loaded = await decode(value, self.load)
                 if self._items and self._items[0] is value:  # a step that is cancelled above leaves it there
                     self._take()
                     return loaded

@@ -259,10 +259,8 @@ static bool set_marked_items(reader *r)
 static bool step(reader *r, unsigned char op)
 {
         switch (op) {
-        case 0x95: /* FRAME */
-                return take(r, 8);
         case 0x94: /* MEMOIZE */
-                return r->n > 0;
+                return r->n > (r->mark == NO_MARK ? 0 : r->mark);
         case 'N':
                 return push(r, Py_NewRef(Py_None));
         case 0x88:
@@ -300,6 +298,21 @@ static bool step(reader *r, unsigned char op)
         }
 }
 
+/* A frame that holds all the rest, as picklers write one; what is framed otherwise is for the full reader. */
+static bool skip_frame(reader *r)
+{
+        uint64_t n = 0;
+        const unsigned char *p;
+
+        if (r->at == r->end || *r->at != 0x95)
+                return true;
+        r->at++;
+        p = take(r, 8);
+        for (int i = 7; p && i >= 0; --i)
+                n = n << 8 | p[i];
+        return p && n == (uint64_t)(r->end - r->at) + 1;
+}
+
 PyObject *agx_scalars_load(agx_view pickle)
 {
         reader r = {.at = (const unsigned char *)pickle.p, .mark = NO_MARK};
@@ -309,6 +322,7 @@ PyObject *agx_scalars_load(agx_view pickle)
 
         r.end = r.at + pickle.n - 1; /* the last opcode is STOP; one that comes before it is unknown to step() */
         r.at += ok ? 2 : 0;
+        ok = ok && skip_frame(&r);
         while (ok && r.at < r.end)
                 ok = step(&r, *r.at++);
         if (ok && r.n == 1 && r.mark == NO_MARK)

@@ -10,7 +10,20 @@
 #include "unpickle.h"
 
 /* Rough sizes of containers, in bytes, for the memory account. */
-enum { SIZE_LIST = 72, SIZE_DICT = 80, SIZE_SET = 232, SIZE_TUPLE = 56, SIZE_BYTEARRAY = 72, SIZE_ENTRY = 40 };
+enum {
+        SIZE_LIST = 72,
+        SIZE_DICT = 64,
+        SIZE_SET = 232,
+        SIZE_TUPLE = 56,
+        SIZE_BYTEARRAY = 72,
+        SIZE_NUMBER = 32,
+        SIZE_TEXT = 64,
+        LIST_FIRST = 32, /* the first items of a list */
+        LIST_ITEM = 9,
+        SET_FIRST = 4, /* so many lie in the set itself */
+        SET_ITEM = 100,
+        COPY_ALONE = 1 << 20, /* bytes that are copied without the interpreter */
+};
 
 typedef int (*handler)(agx_unpickler *u);
 
@@ -39,6 +52,9 @@ static int on_false(agx_unpickler *u)
 
 static int on_int(agx_unpickler *u)
 {
+        const bool kept = u->op.i >= -5 && u->op.i <= 256; /* the interpreter has these already */
+        if (!kept && agx_unpickle_charge(u, SIZE_NUMBER) < 0)
+                return -1;
         return agx_unpickle_push(u, PyLong_FromLongLong(u->op.i), 0);
 }
 
@@ -57,7 +73,7 @@ static PyObject *big_from_bytes(agx_view view)
 
 static int on_big_binary(agx_unpickler *u)
 {
-        if (agx_unpickle_charge(u, u->op.view[0].n) < 0 || agx_unpickle_step(u) < 0)
+        if (agx_unpickle_charge(u, SIZE_TEXT) < 0 || agx_unpickle_step(u) < 0)
                 return -1;
         return agx_unpickle_push(u, big_from_bytes(u->op.view[0]), 0);
 }
@@ -85,12 +101,14 @@ static int on_big_text(agx_unpickler *u)
 
 static int on_float(agx_unpickler *u)
 {
+        if (agx_unpickle_charge(u, SIZE_NUMBER) < 0)
+                return -1;
         return agx_unpickle_push(u, PyFloat_FromDouble(u->op.f), 0);
 }
 
 static int on_float_text(agx_unpickler *u)
 {
-        char *text = terminated(u->op.view[0]);
+        char *text = agx_unpickle_charge(u, SIZE_NUMBER) < 0 ? NULL : terminated(u->op.view[0]);
         double value = text ? PyOS_string_to_double(text, NULL, NULL) : -1.0;
         PyMem_Free(text);
         if (value == -1.0 && PyErr_Occurred())
@@ -98,10 +116,26 @@ static int on_float_text(agx_unpickler *u)
         return agx_unpickle_push(u, PyFloat_FromDouble(value), 0);
 }
 
+/* Large data are copied while other threads run. */
+static PyObject *large_bytes(const agx_view *v)
+{
+        PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)v->n);
+        if (!bytes)
+                return NULL;
+        char *to = PyBytes_AsString(bytes);
+        Py_BEGIN_ALLOW_THREADS;
+        memcpy(to, v->p, v->n);
+        Py_END_ALLOW_THREADS;
+        return bytes;
+}
+
 static int on_bytes(agx_unpickler *u)
 {
         const agx_view *v = &u->op.view[0];
-        return agx_unpickle_push(u, PyBytes_FromStringAndSize(v->p, (Py_ssize_t)v->n), 0);
+        if (agx_unpickle_charge(u, SIZE_TEXT) < 0)
+                return -1;
+        PyObject *bytes = v->n >= COPY_ALONE ? large_bytes(v) : PyBytes_FromStringAndSize(v->p, (Py_ssize_t)v->n);
+        return agx_unpickle_push(u, bytes, 0);
 }
 
 static int on_bytearray(agx_unpickler *u)
@@ -122,19 +156,52 @@ static int push_text(agx_unpickler *u, PyObject *text)
         return agx_unpickle_fail_malformed(u, "a text that is not valid Unicode");
 }
 
+/* Whether the only surrogates in a text are those by which Python spells the bytes of a name that is not UTF-8, as
+ * os.fsdecode() gives it: U+DC80 to U+DCFF. */
+static bool only_escaped_bytes(PyObject *text)
+{
+        for (Py_ssize_t i = 0, n = PyUnicode_GetLength(text); i < n; i++) {
+                Py_UCS4 c = PyUnicode_ReadChar(text, i);
+                if (c >= 0xd800 && c <= 0xdfff && (c < 0xdc80 || c > 0xdcff))
+                        return false;
+        }
+        return true;
+}
+
+/* A text with surrogates in it, which are written as if they were characters. */
+static PyObject *odd_text(const agx_view *v)
+{
+        if (!PyErr_ExceptionMatches(PyExc_UnicodeError))
+                return NULL;
+        PyErr_Clear();
+        PyObject *text = PyUnicode_DecodeUTF8(v->p, (Py_ssize_t)v->n, "surrogatepass");
+        if (text && !only_escaped_bytes(text)) {
+                Py_CLEAR(text);
+                PyErr_SetString(PyExc_UnicodeError, "a lone surrogate");
+        }
+        return text;
+}
+
 static int on_text(agx_unpickler *u)
 {
         const agx_view *v = &u->op.view[0];
-        return push_text(u, PyUnicode_DecodeUTF8(v->p, (Py_ssize_t)v->n, NULL));
+        if (v->n > 1 && agx_unpickle_charge(u, SIZE_TEXT) < 0)
+                return -1;
+        PyObject *text = PyUnicode_DecodeUTF8(v->p, (Py_ssize_t)v->n, NULL);
+        return push_text(u, text ? text : odd_text(v));
 }
 
-/* Escapes can spell surrogates, which a str that has to travel cannot hold. */
+/* Escapes can spell surrogates, too. */
 static int on_text_raw(agx_unpickler *u)
 {
         const agx_view *v = &u->op.view[0];
+        if (agx_unpickle_charge(u, SIZE_TEXT) < 0)
+                return -1;
         PyObject *text = PyUnicode_DecodeRawUnicodeEscape(v->p, (Py_ssize_t)v->n, NULL);
         PyObject *utf8 = text ? PyUnicode_AsUTF8String(text) : NULL;
-        if (!utf8)
+        if (text && !utf8 && PyErr_ExceptionMatches(PyExc_UnicodeError) && only_escaped_bytes(text))
+                PyErr_Clear();
+        else if (!utf8)
                 Py_CLEAR(text);
         Py_XDECREF(utf8);
         return push_text(u, text);
@@ -143,12 +210,16 @@ static int on_text_raw(agx_unpickler *u)
 static int on_old_text(agx_unpickler *u)
 {
         const agx_view *v = &u->op.view[0];
+        if (agx_unpickle_charge(u, SIZE_TEXT) < 0)
+                return -1;
         return push_text(u, PyUnicode_DecodeASCII(v->p, (Py_ssize_t)v->n, NULL));
 }
 
 static int on_old_quoted(agx_unpickler *u)
 {
         const agx_view *v = &u->op.view[0];
+        if (agx_unpickle_charge(u, SIZE_TEXT) < 0)
+                return -1;
         PyObject *text = PyUnicode_DecodeASCII(v->p, (Py_ssize_t)v->n, NULL);
         if (text && memchr(v->p, '\\', v->n)) {
                 Py_DECREF(text);
@@ -272,6 +343,9 @@ static int on_tuple3(agx_unpickler *u)
 
 static int extend_list(agx_unpickler *u, PyObject *list, size_t from)
 {
+        const uint64_t first = PyList_Size(list) ? 0 : LIST_FIRST;
+        if (agx_unpickle_charge(u, first + LIST_ITEM * (uint64_t)(u->n - from)) < 0)
+                return -1;
         for (size_t i = from; i < u->n; i++)
                 if (PyList_Append(list, u->stack[i]) < 0)
                         return -1;
@@ -295,6 +369,9 @@ static int fill_special(agx_unpickler *u, PyObject *object, size_t from, filling
 
 static int add_items(agx_unpickler *u, PyObject *set, size_t from)
 {
+        const uint64_t n = u->n - from;
+        if (n + (uint64_t)PySet_Size(set) > SET_FIRST && agx_unpickle_charge(u, SET_ITEM * n) < 0)
+                return -1;
         for (size_t i = from; i < u->n; i++)
                 if (agx_unpickle_add(u, set, u->stack[i]) < 0)
                         return -1;
@@ -305,7 +382,7 @@ static int fill(agx_unpickler *u, size_t from, filling how)
 {
         PyObject *object = u->stack[from - 1];
         int r;
-        if (agx_unpickle_values(u, from) < 0 || agx_unpickle_charge(u, SIZE_ENTRY * (uint64_t)(u->n - from)) < 0)
+        if (agx_unpickle_values(u, from) < 0)
                 return -1;
         if (how == FILL_SETITEM && (u->n - from) % 2 != 0)
                 return agx_unpickle_fail_malformed(u, "a key without a value");
@@ -392,7 +469,7 @@ static int make_marked(agx_unpickler *u, collect_fn collect)
 {
         size_t from = 0;
         if (agx_unpickle_unmark(u, &from) < 0 || agx_unpickle_values(u, from) < 0 ||
-            agx_unpickle_charge(u, SIZE_SET + SIZE_ENTRY * (uint64_t)(u->n - from)) < 0)
+            agx_unpickle_charge(u, collect == collect_frozenset ? SIZE_SET : SIZE_LIST) < 0)
                 return -1;
         PyObject *container = collect(u, from);
         agx_unpickle_cut(u, from);
@@ -620,20 +697,12 @@ static const handler HANDLERS[AGX_PICKLE_KINDS] = {
 
 enum { STEPS_PER_BREATH = 4096 };
 
-/* Gives up the interpreter for a moment. A value that is decoded in a thread would otherwise stop the host's event loop for
- * as long as it takes; what is half built belongs to this load alone, so nothing of it can change meanwhile. */
-static void breathe(void)
-{
-        Py_BEGIN_ALLOW_THREADS;
-        Py_END_ALLOW_THREADS;
-}
-
-/* Runs until STOP. */
+/* Runs until STOP. A value that is decoded in a thread must not stop the host's event loop for as long as it takes. */
 static int run(agx_unpickler *u)
 {
         for (unsigned step = 1;; ++step) {
                 if (step % STEPS_PER_BREATH == 0)
-                        breathe();
+                        agx_unpickle_breathe();
                 if (agx_pickle_next(&u->reader, &u->op))
                         return agx_unpickle_fail_stream(u);
                 if (u->op.kind == AGX_PICKLE_STOP)
@@ -655,13 +724,22 @@ static PyObject *result(agx_unpickler *u)
                 agx_unpickle_fail_malformed(u, u->n ? "values are left over" : "there is no value");
                 return NULL;
         }
+        if (u->waiting) {
+                agx_unpickle_fail_malformed(u, "an object never got its fields");
+                return NULL;
+        }
         return agx_unpickle_values(u, 0) < 0 ? NULL : Py_NewRef(u->stack[0]);
 }
 
-static PyObject *load(const void *data, size_t len, PyObject *extra)
+PyObject *agx_unpickle_load(const void *data, size_t len, PyObject *extra, PyObject *declared)
 {
+        const bool quiet = len >= AGX_VALUE_QUIET_BYTES;
         agx_unpickler u;
-        agx_unpickle_init(&u, data, len, extra);
+        if (quiet)
+                agx_unpickle_gc_rest();
+        agx_unpickle_init(&u, data, len);
+        u.extra = extra;
+        u.declared = declared;
         PyObject *value = run(&u) < 0 ? NULL : result(&u);
         if (!value)
                 agx_unpickle_fail_wrap(&u);
@@ -669,17 +747,19 @@ static PyObject *load(const void *data, size_t len, PyObject *extra)
         PyObject *type, *error, *traceback;
         PyErr_Fetch(&type, &error, &traceback);
         agx_unpickle_deinit(&u);
+        if (quiet)
+                agx_unpickle_gc_resume(len);
         PyErr_Restore(type, error, traceback);
         return value;
 }
 
 static PyObject *restricted_loads(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-        static char *names[] = {"", "extra", NULL};
-        PyObject *data, *extra = Py_None;
+        static char *names[] = {"", "extra", "declared", NULL};
+        PyObject *data, *extra = Py_None, *declared = Py_None;
         Py_buffer view;
         (void)module;
-        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O:restricted_loads", names, &data, &extra))
+        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OO:restricted_loads", names, &data, &extra, &declared))
                 return NULL;
         if (extra != Py_None && !PyDict_CheckExact(extra)) {
                 PyErr_SetString(PyExc_TypeError, "extra must be a dict or None");
@@ -687,15 +767,17 @@ static PyObject *restricted_loads(PyObject *module, PyObject *args, PyObject *kw
         }
         if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
                 return NULL;
-        PyObject *value = load(view.buf, (size_t)view.len, extra == Py_None ? NULL : extra);
+        PyObject *value = agx_unpickle_load(view.buf, (size_t)view.len, extra == Py_None ? NULL : extra,
+                                            declared == Py_None ? NULL : declared);
         PyBuffer_Release(&view);
         return value;
 }
 
 static PyMethodDef METHODS[] = {
         {"restricted_loads", (PyCFunction)(void (*)(void))restricted_loads, METH_VARARGS | METH_KEYWORDS,
-         "restricted_loads(data, /, *, extra=None)\n--\n\n"
-         "Decode a pickle that names nothing but what the allowlist and extra, {(module, qualname): class}, admit."},
+         "restricted_loads(data, /, *, extra=None, declared=None)\n--\n\n"
+         "Decode a pickle that names nothing but what the allowlist, extra, {(module, qualname): class}, and declared, "
+         "called if need be for {(module, qualname): plan or reason}, admit."},
         {NULL, NULL, 0, NULL},
 };
 

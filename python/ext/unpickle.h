@@ -5,10 +5,12 @@
  *   unpickle.c             agentix._core.restricted_loads(): one function per kind of opcode, a table to dispatch
  *   unpickle_stack.c       stack, marks, memo, the globals this load has named
  *   unpickle_limits.c      memory, hash work, CPU time, chains: what a value may cost
+ *   unpickle_gc.c          the garbage collector during a large load
  *   unpickle_globals.c     the table of (module, name) pairs and how one becomes an object
  *   unpickle_build.c       what REDUCE, NEWOBJ and BUILD mean for the standard types of the table
  *   unpickle_errors.c      exceptions as values
  *   unpickle_registered.c  classes the host has admitted
+ *   unpickle_declared.c    classes that the called function's return annotation admits
  *   unpickle_numpy.c       arrays and scalars of plain dtypes
  *   unpickle_fail.c        every text of RestrictedUnpickleError
  *
@@ -64,8 +66,9 @@ struct agx_global {
 typedef struct agx_named {
         PyObject *object;
         const agx_global *row;
-        PyObject *cached; /* owned; an admitted class's __setstate__, SafeUUID.unknown; NULL: none */
-        bool learnt;      /* an admitted class: cached and is_enum are valid */
+        PyObject *
+                cached; /* owned; an admitted class's __setstate__, a declared one's plan, SafeUUID.unknown; NULL: none */
+        bool learnt;    /* an admitted class: cached and is_enum are valid */
         bool is_enum;
 } agx_named;
 
@@ -75,6 +78,7 @@ enum {
         AGX_FLAG_AROUND = 2,  /* a chained container that directly holds another one */
         AGX_FLAG_COUNTED = 4, /* both of the above, and counted as such */
         AGX_FLAG_SHARED = 8,  /* made by a class's own __new__, and not ours alone */
+        AGX_FLAG_WAITS = 16,  /* of a declared class, and without its fields */
 };
 typedef struct agx_flags {
         struct agx_flag {
@@ -87,7 +91,10 @@ typedef struct agx_flags {
 struct agx_unpickler {
         agx_pickle reader;
         agx_pickle_op op;
-        PyObject *extra; /* {(module, qualname): class} the host has admitted, or NULL */
+        PyObject *extra;    /* {(module, qualname): class} the host has admitted, or NULL */
+        PyObject *declared; /* what gives {(module, qualname): plan or text} when it is called, or NULL */
+        PyObject *plans;    /* owned: what it gave */
+        size_t waiting;     /* objects with AGX_FLAG_WAITS */
 
         PyObject **stack; /* owns its entries */
         uint16_t *nest;   /* beside it: how many tuples deep each entry is */
@@ -108,13 +115,17 @@ struct agx_unpickler {
 
         agx_flags flags;
         size_t chained;
-        uint64_t memory, hash_work, steps;
+        uint64_t memory_left, copy_left;
+        uint64_t hash_work, steps, code_steps;
         uint64_t clock_ns, cpu_ns; /* when the first clock check was made; 0: not yet */
 };
 
 /* --- unpickle_stack.c --- */
 
-void agx_unpickle_init(agx_unpickler *u, const void *data, size_t len, PyObject *extra);
+/* Runs a whole load. New reference. Both of the last may be NULL. */
+PyObject *agx_unpickle_load(const void *data, size_t len, PyObject *extra, PyObject *declared);
+
+void agx_unpickle_init(agx_unpickler *u, const void *data, size_t len);
 void agx_unpickle_deinit(agx_unpickler *u);
 
 /* The rare cases of agx_unpickle_push(). */
@@ -132,6 +143,8 @@ static inline int agx_unpickle_push(agx_unpickler *u, PyObject *object, size_t n
 
 /* Fails unless @n entries lie above the last mark. */
 int agx_unpickle_need(agx_unpickler *u, size_t n);
+/* Gives up the interpreter for a moment. */
+void agx_unpickle_breathe(void);
 /* Drops everything from stack[from] on. */
 void agx_unpickle_cut(agx_unpickler *u, size_t from);
 int agx_unpickle_mark(agx_unpickler *u);
@@ -153,8 +166,22 @@ int agx_unpickle_set_flags(agx_unpickler *u, const void *object, unsigned bits);
 
 /* --- unpickle_limits.c --- */
 
+/* Says that there is no memory left for what is to be made. */
+int agx_unpickle_fail_memory(agx_unpickler *u);
+
 /* Accounts for @bytes of objects about to be made. */
-int agx_unpickle_charge(agx_unpickler *u, uint64_t bytes);
+static inline int agx_unpickle_charge(agx_unpickler *u, uint64_t bytes)
+{
+        if (bytes > u->memory_left)
+                return agx_unpickle_fail_memory(u);
+        u->memory_left -= bytes;
+        return 0;
+}
+
+/* Accounts for @bytes about to be copied from an object of this load, which a stream can ask for again and again. */
+int agx_unpickle_copy(agx_unpickler *u, uint64_t bytes);
+/* Accounts for @n items that go into a dict, past the table it has from the first one on. */
+int agx_unpickle_charge_pairs(agx_unpickler *u, Py_ssize_t had, size_t n);
 /* Reads the clock and compares. */
 int agx_unpickle_check_clock(agx_unpickler *u);
 /* Accounts for hashing a key that has parts. */
@@ -168,6 +195,13 @@ static inline int agx_unpickle_step(agx_unpickler *u)
         return ++u->steps % AGX_STEPS_PER_CHECK == 0 ? agx_unpickle_check_clock(u) : 0;
 }
 
+/* Counts a step that runs code of a class. */
+static inline int agx_unpickle_code_step(agx_unpickler *u)
+{
+        u->code_steps++;
+        return agx_unpickle_step(u);
+}
+
 /* Accounts for hashing @key, which may be of any type. */
 static inline int agx_unpickle_key(agx_unpickler *u, PyObject *key)
 {
@@ -178,6 +212,12 @@ static inline int agx_unpickle_key(agx_unpickler *u, PyObject *key)
 
 /* Accounts for a deque or defaultdict @outer that takes in @inner, of any type. */
 int agx_unpickle_chain(agx_unpickler *u, PyObject *outer, PyObject *inner);
+
+/* --- unpickle_gc.c --- */
+
+/* Around a load of a pickle of @len bytes. Neither leaves an exception, nor may one be set. */
+void agx_unpickle_gc_rest(void);
+void agx_unpickle_gc_resume(size_t len);
 
 /* --- unpickle_globals.c --- */
 
@@ -222,6 +262,11 @@ PyObject *agx_build_exception(agx_unpickler *u, PyObject *callable, PyObject *ar
 PyObject *agx_build_exception_group(agx_unpickler *u, PyObject *callable, PyObject *args);
 int agx_build_exception_state(agx_unpickler *u, PyObject *object, PyObject *state);
 
+/* Pushes a class that is declared, or refuses it. @key: (module, name). */
+int agx_unpickle_push_declared(agx_unpickler *u, PyObject *module, PyObject *name, PyObject *key);
+
+/* The row that stands for every class that is declared. */
+extern const agx_global agx_declared;
 /* The row that stands for every class the host has admitted. */
 extern const agx_global agx_registered;
 /* NEWOBJ_EX, which only admitted classes may use. */

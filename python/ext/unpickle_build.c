@@ -16,6 +16,7 @@ enum {
         SIZE_DEQUE = 640,
         SIZE_ENTRY = 100, /* of a dict or set */
         SIZE_OBJECT = 200,
+        SIZE_PATH = 400,
         UUID_BITS = 128,
 };
 
@@ -35,6 +36,12 @@ PyObject *agx_unpickle_bad(agx_unpickler *u, const char *what)
 static PyObject *call(agx_unpickler *u, PyObject *callable, PyObject *args, uint64_t charge)
 {
         return agx_unpickle_charge(u, charge) < 0 ? NULL : PyObject_Call(callable, args, NULL);
+}
+
+/* The same for what copies that many bytes of its arguments. */
+static PyObject *call_copying(agx_unpickler *u, PyObject *callable, PyObject *args, uint64_t copied)
+{
+        return agx_unpickle_copy(u, copied) < 0 ? NULL : call(u, callable, args, SIZE_OBJECT);
 }
 
 bool agx_unpickle_is_scalar(PyObject *object)
@@ -64,7 +71,7 @@ int agx_unpickle_set_dict(agx_unpickler *u, PyObject *object, PyObject *state)
 {
         if (!PyDict_CheckExact(state))
                 return agx_unpickle_fail_subject(u, "a state that is not a dict");
-        if (agx_unpickle_charge(u, SIZE_ENTRY * (uint64_t)PyDict_Size(state)) < 0)
+        if (agx_unpickle_charge_pairs(u, 0, (size_t)PyDict_Size(state)) < 0)
                 return -1;
         PyObject *dict = PyObject_GenericGetDict(object, NULL), *key, *value;
         Py_ssize_t i = 0;
@@ -78,6 +85,8 @@ int agx_unpickle_set_dict(agx_unpickler *u, PyObject *object, PyObject *state)
 
 int agx_unpickle_set_pairs(agx_unpickler *u, PyObject *dict, size_t from)
 {
+        if (agx_unpickle_charge_pairs(u, PyDict_Size(dict), (u->n - from) / 2) < 0)
+                return -1;
         for (size_t i = from; i + 1 < u->n; i += 2)
                 if (agx_unpickle_key(u, u->stack[i]) < 0 || PyDict_SetItem(dict, u->stack[i], u->stack[i + 1]) < 0 ||
                     agx_unpickle_step(u) < 0)
@@ -107,7 +116,9 @@ PyObject *agx_build_latin1(agx_unpickler *u, PyObject *callable, PyObject *args)
         PyObject *text = agx_unpickle_arg(args, 0);
         if (PyTuple_Size(args) != 2 || !PyUnicode_CheckExact(text) || !is_latin1_name(agx_unpickle_arg(args, 1)))
                 return agx_unpickle_bad(u, "only a str and 'latin1', as older protocols write bytes");
-        return agx_unpickle_charge(u, (uint64_t)PyUnicode_GetLength(text)) < 0 ? NULL : PyUnicode_AsLatin1String(text);
+        if (agx_unpickle_copy(u, (uint64_t)PyUnicode_GetLength(text)) < 0 || agx_unpickle_charge(u, SIZE_OBJECT) < 0)
+                return NULL;
+        return PyUnicode_AsLatin1String(text);
 }
 
 PyObject *agx_build_bytes(agx_unpickler *u, PyObject *callable, PyObject *args)
@@ -122,9 +133,9 @@ PyObject *agx_build_bytearray(agx_unpickler *u, PyObject *callable, PyObject *ar
         PyObject *first = agx_unpickle_arg(args, 0);
         Py_ssize_t n = PyTuple_Size(args);
         if (n == 1 && PyBytes_CheckExact(first))
-                return call(u, callable, args, (uint64_t)PyBytes_Size(first) + SIZE_OBJECT);
+                return call_copying(u, callable, args, (uint64_t)PyBytes_Size(first));
         if (n == 2 && PyUnicode_CheckExact(first) && is_latin1_name(agx_unpickle_arg(args, 1)))
-                return call(u, callable, args, (uint64_t)PyUnicode_GetLength(first) + SIZE_OBJECT);
+                return call_copying(u, callable, args, (uint64_t)PyUnicode_GetLength(first));
         return n == 0 ? call(u, callable, args, SIZE_OBJECT) : agx_unpickle_bad(u, "only from bytes");
 }
 
@@ -227,11 +238,11 @@ PyObject *agx_build_decimal(agx_unpickler *u, PyObject *callable, PyObject *args
         const char *text = only_text(args, AGX_VALUE_DECIMAL_CHARS);
         if (!text || !is_decimal(text))
                 return agx_unpickle_bad(u, "only from its own text, of bounded length");
-        return call(u, callable, args, SIZE_OBJECT + strlen(text));
+        return call_copying(u, callable, args, strlen(text));
 }
 
-/* An int of at most AGX_VALUE_INT_DIGITS decimal digits. */
-static int is_bounded_int(PyObject *number)
+/* Sets *bytes to the size of an int of at most AGX_VALUE_INT_DIGITS decimal digits. 1 if it is one, 0 if not. */
+static int is_bounded_int(PyObject *number, size_t *bytes)
 {
         if (!number || !PyLong_CheckExact(number))
                 return 0;
@@ -240,20 +251,23 @@ static int is_bounded_int(PyObject *number)
                 return -1;
         size_t bits = PyLong_AsSize_t(length);
         Py_DECREF(length);
+        *bytes = bits / 8;
         return bits <= (size_t)AGX_VALUE_INT_DIGITS * 10 / 3;
 }
 
 PyObject *agx_build_fraction(agx_unpickler *u, PyObject *callable, PyObject *args)
 {
+        size_t above = 0, below = 0;
         const char *text = only_text(args, 2 * AGX_VALUE_INT_DIGITS + 2);
         if (text && is_fraction(text))
-                return call(u, callable, args, SIZE_OBJECT + strlen(text));
-        int good = PyTuple_Size(args) == 2 ? is_bounded_int(PyTuple_GetItem(args, 0)) : 0;
+                return call_copying(u, callable, args, strlen(text));
+        int good = PyTuple_Size(args) == 2 ? is_bounded_int(PyTuple_GetItem(args, 0), &above) : 0;
         if (good > 0)
-                good = is_bounded_int(PyTuple_GetItem(args, 1));
+                good = is_bounded_int(PyTuple_GetItem(args, 1), &below);
         if (good < 0)
                 return NULL;
-        return good ? call(u, callable, args, SIZE_OBJECT) : agx_unpickle_bad(u, "only from bounded integers");
+        return good ? call_copying(u, callable, args, above + below)
+                    : agx_unpickle_bad(u, "only from bounded integers");
 }
 
 /* --- sets and collections --- */
@@ -316,6 +330,8 @@ PyObject *agx_build_deque(agx_unpickler *u, PyObject *callable, PyObject *args)
 /* What `deque += list` does. */
 int agx_fill_deque(agx_unpickler *u, PyObject *object, size_t from)
 {
+        if (agx_unpickle_charge(u, 9 * (uint64_t)(u->n - from)) < 0)
+                return -1;
         PyObject *list = PyList_New((Py_ssize_t)(u->n - from));
         int r = list ? 0 : -1;
         for (size_t i = from; r == 0 && i < u->n; i++) {
@@ -360,14 +376,16 @@ int agx_fill_defaultdict(agx_unpickler *u, PyObject *object, size_t from)
 PyObject *agx_build_path(agx_unpickler *u, PyObject *callable, PyObject *args)
 {
         Py_ssize_t n = PyTuple_Size(args);
-        uint64_t size = SIZE_OBJECT;
+        uint64_t size = 0;
         for (Py_ssize_t i = 0; i < n; i++) {
                 PyObject *part = PyTuple_GetItem(args, i);
                 if (!PyUnicode_CheckExact(part))
                         return agx_unpickle_bad(u, "only from parts that are str");
                 size += 4 * (uint64_t)PyUnicode_GetLength(part);
         }
-        return call(u, callable, args, size);
+        if (agx_unpickle_copy(u, size) < 0)
+                return NULL;
+        return call(u, callable, args, SIZE_PATH + SIZE_ENTRY * (uint64_t)n);
 }
 
 /* A UUID refuses setattr(), as its class promises it never changes; object's own way does not ask. */

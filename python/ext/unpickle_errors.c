@@ -123,7 +123,7 @@ int agx_build_exception_state(agx_unpickler *u, PyObject *object, PyObject *stat
 {
         if (!PyDict_CheckExact(state))
                 return agx_unpickle_fail_subject(u, "a state that is not a dict");
-        if (agx_unpickle_charge(u, 100 * (uint64_t)PyDict_Size(state)) < 0)
+        if (agx_unpickle_charge_pairs(u, 0, (size_t)PyDict_Size(state)) < 0)
                 return -1;
         PyObject *dict = PyObject_GenericGetDict(object, NULL), *name, *value;
         Py_ssize_t i = 0;

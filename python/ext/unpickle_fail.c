@@ -11,9 +11,32 @@
 #include "unpickle.h"
 
 #define HOW_TO_ADMIT                                                                                                   \
-        "To admit a class of your own: agentix.runtime.shared.safepickle.allow_type(Class). To unpickle anything "     \
-        "from "                                                                                                        \
-        "sandboxes you trust: AGENTIX_PICKLE_TRUST=1"
+        "To put a class of your own on the allowlist: agentix.runtime.shared.safepickle.allow_type(Class). To "        \
+        "unpickle anything from sandboxes you trust: AGENTIX_PICKLE_TRUST=1"
+
+/* Names that honest values have and that stay off the allowlist: what to return instead. */
+static const struct {
+        const char *module, *name, *why;
+} HINTS[] = {
+        {"re", "_compile",
+         "would compile a pattern on this host, whatever that costs; return the pattern's text and flags"},
+        {"zoneinfo", "ZoneInfo._unpickle",
+         "would read a file of this host; return a datetime of a fixed datetime.timezone"},
+        {"builtins", "getattr",
+         "could fetch anything; a bound method, or an Enum that pickles its members by name, "
+         "cannot be returned"},
+        {"pathlib", "WindowsPath", "exists on Windows only; return a PureWindowsPath"},
+};
+
+/* NULL: the usual words will do. */
+static const char *hint(PyObject *module, PyObject *name)
+{
+        for (size_t i = 0; i < sizeof HINTS / sizeof *HINTS; i++)
+                if (PyUnicode_CompareWithASCIIString(module, HINTS[i].module) == 0 &&
+                    PyUnicode_CompareWithASCIIString(name, HINTS[i].name) == 0)
+                        return HINTS[i].why;
+        return NULL;
+}
 
 static PyObject *error_class(void)
 {
@@ -47,7 +70,10 @@ static const char *opcode_name(const agx_unpickler *u)
 /* A text of the stream as it may be shown: ASCII, without quotes, cut. New reference. */
 static PyObject *shown(PyObject *text)
 {
-        PyObject *ascii = PyUnicode_Check(text) ? PyObject_ASCII(text) : PyUnicode_FromString("'?'");
+        PyObject *start = PyUnicode_Check(text) ? PyUnicode_Substring(text, 0, AGX_VALUE_ERROR_CHARS + 1)
+                                                : PyUnicode_FromString("?");
+        PyObject *ascii = start ? PyObject_ASCII(start) : NULL;
+        Py_XDECREF(start);
         if (!ascii)
                 return NULL;
         Py_ssize_t n = PyUnicode_GetLength(ascii);
@@ -80,7 +106,7 @@ static PyObject *class_name(PyObject *cls)
 
 static PyObject *subject_name(const agx_unpickler *u)
 {
-        if (u->subject->row == &agx_registered)
+        if (u->subject->row == &agx_registered || u->subject->row == &agx_declared)
                 return class_name(u->subject->object);
         return PyUnicode_FromFormat("%s.%s", u->subject->row->module, u->subject->row->name);
 }
@@ -111,6 +137,7 @@ int agx_unpickle_fail_budget(agx_unpickler *u, const char *what)
 int agx_unpickle_fail_global(agx_unpickler *u, PyObject *module, PyObject *name, const char *why)
 {
         PyObject *a = shown(module), *b = a ? shown(name) : NULL;
+        why = why ? why : hint(module, name);
         if (b)
                 fail("refused: %U.%U %s (at byte %zu). " HOW_TO_ADMIT, a, b,
                      why ? why : "is not on the allowlist of what a sandbox may return", u->op.pos);

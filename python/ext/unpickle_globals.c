@@ -339,22 +339,24 @@ static int push_row(agx_unpickler *u, const agx_global *row)
         return agx_unpickle_push(u, object, 0);
 }
 
-/* A class the host has admitted, or a refusal. */
+/* A class the host has admitted, or a declared one, or a refusal. */
 static int push_extra(agx_unpickler *u, PyObject *module, PyObject *name)
 {
-        PyObject *cls = NULL, *key = u->extra ? PyTuple_Pack(2, module, name) : NULL;
-        if (key)
-                cls = PyDict_GetItemWithError(u->extra, key);
-        Py_XDECREF(key);
+        PyObject *key = PyTuple_Pack(2, module, name);
+        PyObject *cls = key && u->extra ? PyDict_GetItemWithError(u->extra, key) : NULL;
+        int r;
         if (PyErr_Occurred())
-                return -1;
-        if (!cls)
-                return agx_unpickle_fail_global(u, module, name, NULL);
-        if (!PyType_Check(cls))
-                return agx_unpickle_fail_global(u, module, name, "was admitted, but did not resolve to a type");
-        if (agx_unpickle_remember(u, cls, &agx_registered) < 0)
-                return -1;
-        return agx_unpickle_push(u, Py_NewRef(cls), 0);
+                r = -1;
+        else if (!cls)
+                r = agx_unpickle_push_declared(u, module, name, key);
+        else if (!PyType_Check(cls))
+                r = agx_unpickle_fail_global(u, module, name, "was admitted, but did not resolve to a type");
+        else if (agx_unpickle_remember(u, cls, &agx_registered) < 0)
+                r = -1;
+        else
+                r = agx_unpickle_push(u, Py_NewRef(cls), 0);
+        Py_XDECREF(key);
+        return r;
 }
 
 int agx_unpickle_global(agx_unpickler *u, agx_view module, agx_view name)

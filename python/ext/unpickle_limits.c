@@ -2,7 +2,9 @@
  * What a returned value may cost.
  *
  * Memory is an estimate, added up before objects are made and never taken back: the stream can make many times its
- * own size (an empty set is one byte there and 232 here), copy a thing it made once, and drop what it made.
+ * own size (an empty set is one byte there and 232 here), copy a thing it made once, and drop what it made. An honest
+ * list of empty lists is 45 times as large as its pickle, so objects cannot be held to a small multiple; bytes that are
+ * copied can.
  *
  * CPU time is measured, because one cost cannot be foreseen: keys of a dict that all fall into the same place. The
  * hashes of numbers are public, so a sender can choose such keys; of strings and bytes they are salted. Every 64 steps
@@ -29,13 +31,26 @@ enum {
 
 /* --- memory --- */
 
-int agx_unpickle_charge(agx_unpickler *u, uint64_t bytes)
+int agx_unpickle_fail_memory(agx_unpickler *u)
 {
-        const uint64_t max = AGX_VALUE_MEMORY_BASE + (uint64_t)AGX_VALUE_MEMORY_PER_BYTE * u->reader.len;
-        if (bytes > max - u->memory)
-                return agx_unpickle_fail_budget(u, "the objects would need too much memory for a pickle of this size");
-        u->memory += bytes;
+        return agx_unpickle_fail_budget(u, "the objects would need too much memory for a pickle of this size");
+}
+
+int agx_unpickle_copy(agx_unpickler *u, uint64_t bytes)
+{
+        if (bytes > u->copy_left)
+                return agx_unpickle_fail_budget(u, "the copies would need too much memory for a pickle of this size");
+        u->copy_left -= bytes;
         return 0;
+}
+
+/* A dict's first table takes five items; further ones are two thirds full before they grow threefold. */
+int agx_unpickle_charge_pairs(agx_unpickler *u, Py_ssize_t had, size_t n)
+{
+        enum { FIRST_TABLE = 192, FIRST_ITEMS = 5, ITEM = 80 };
+        if (had)
+                return agx_unpickle_charge(u, ITEM * (uint64_t)n);
+        return agx_unpickle_charge(u, FIRST_TABLE + ITEM * (uint64_t)(n > FIRST_ITEMS ? n - FIRST_ITEMS : 0));
 }
 
 /* --- CPU time --- */
@@ -57,7 +72,8 @@ int agx_unpickle_check_clock(agx_unpickler *u)
                 return 0;
         }
         const uint64_t budget = AGX_VALUE_CPU_BASE_NS + (uint64_t)AGX_VALUE_CPU_PER_BYTE_NS * u->reader.pos +
-                                (uint64_t)AGX_VALUE_CPU_PER_STEP_NS * u->steps;
+                                (uint64_t)AGX_VALUE_CPU_PER_STEP_NS * u->steps +
+                                (uint64_t)AGX_VALUE_CPU_PER_CODE_NS * u->code_steps;
         if (now - u->clock_ns <= budget)
                 return 0;
         if (now_ns(CLOCK_THREAD_CPUTIME_ID) - u->cpu_ns <= budget)

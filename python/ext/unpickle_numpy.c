@@ -64,7 +64,9 @@ PyObject *agx_build_dtype(agx_unpickler *u, PyObject *callable, PyObject *args)
         if (PyTuple_Size(args) == 3 && PyUnicode_CheckExact(name))
                 text = PyUnicode_AsUTF8AndSize(name, &n);
         if (!text || n != (Py_ssize_t)strlen(text) || !is_plain(text))
-                return PyErr_Occurred() ? NULL : agx_unpickle_bad(u, "only of numbers, times, strings or raw bytes");
+                return PyErr_Occurred() ? NULL
+                                        : agx_unpickle_bad(u, "only of numbers, times, strings or raw bytes; what "
+                                                              "holds objects travels as a list");
         if (agx_unpickle_charge(u, SIZE_ARRAY) < 0)
                 return NULL;
         PyObject *dtype = PyObject_CallFunction(callable, "OOO", name, Py_False, Py_True);
@@ -208,7 +210,7 @@ int agx_build_ndarray_state(agx_unpickler *u, PyObject *object, PyObject *state)
                 return agx_unpickle_fail_subject(u, "a state that is none of an array");
         if (!PyBytes_CheckExact(data) || !fits(shape, item_size(dtype), (uint64_t)PyBytes_Size(data)))
                 return PyErr_Occurred() ? -1 : agx_unpickle_fail_subject(u, "a shape that does not match its data");
-        if (agx_unpickle_charge(u, (uint64_t)PyBytes_Size(data)) < 0)
+        if (agx_unpickle_copy(u, (uint64_t)PyBytes_Size(data)) < 0)
                 return -1;
         return set_state(object, state);
 }

@@ -86,6 +86,7 @@ static PyObject *new_registered_ex(agx_unpickler *u, PyObject *cls, PyObject *ar
         newfunc make = (newfunc)PyType_GetSlot((PyTypeObject *)cls, Py_tp_new);
         if (!make)
                 return agx_unpickle_bad(u, "it has no __new__");
+        u->code_steps++;
         return checked(u, cls, make((PyTypeObject *)cls, args, kwargs));
 }
 
@@ -121,6 +122,7 @@ static PyObject *reduce_registered(agx_unpickler *u, PyObject *cls, PyObject *ar
                 return agx_unpickle_bad(u, "a member of an Enum is named by its value");
         if (agx_unpickle_charge(u, SIZE_INSTANCE + 8 * (uint64_t)PyTuple_Size(args)) < 0)
                 return NULL;
+        u->code_steps++;
         return checked(u, cls, PyObject_Call(cls, args, NULL));
 }
 
@@ -163,6 +165,7 @@ static int build_registered(agx_unpickler *u, PyObject *object, PyObject *state)
         if (agx_unpickle_flags(u, object) & AGX_FLAG_SHARED)
                 return agx_unpickle_fail_subject(u, "its __new__ gave an object that is in use elsewhere");
         if (u->subject->cached) {
+                u->code_steps++;
                 PyObject *none = PyObject_CallFunctionObjArgs(u->subject->cached, object, state, NULL);
                 Py_XDECREF(none);
                 return none ? 0 : -1;
@@ -190,6 +193,8 @@ static int check_fill(agx_unpickler *u, PyObject *object, PyTypeObject *base, co
 static int append_registered(agx_unpickler *u, PyObject *object, size_t from)
 {
         if (check_fill(u, object, &PyList_Type, "append") < 0 || check_fill(u, object, &PyList_Type, "extend") < 0)
+                return -1;
+        if (agx_unpickle_charge(u, 32 + 9 * (uint64_t)(u->n - from)) < 0)
                 return -1;
         for (size_t i = from; i < u->n; i++)
                 if (PyList_Append(object, u->stack[i]) < 0)

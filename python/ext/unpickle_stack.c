@@ -9,19 +9,26 @@
 
 #include "unpickle.h"
 
-enum { FIRST_SIZE = 32 };
+enum { FIRST_SIZE = 32, RELEASES_PER_BREATH = 1 << 15 };
 
-void agx_unpickle_init(agx_unpickler *u, const void *data, size_t len, PyObject *extra)
+void agx_unpickle_init(agx_unpickler *u, const void *data, size_t len)
 {
         const agx_pickle_limits limits = {.int_bytes = AGX_VALUE_INT_BYTES, .int_digits = AGX_VALUE_INT_DIGITS};
-        *u = (agx_unpickler){.extra = extra};
+        *u = (agx_unpickler){
+                .memory_left = AGX_VALUE_MEMORY_BASE + (uint64_t)AGX_VALUE_MEMORY_PER_BYTE * len,
+                .copy_left = AGX_VALUE_COPY_BASE + (uint64_t)AGX_VALUE_COPY_PER_BYTE * len,
+        };
         agx_pickle_init(&u->reader, data, len, limits);
 }
 
+/* From the first on: an object goes before those it holds, which the memo still keeps, so that no single one takes long. */
 static void release(PyObject **objects, size_t n)
 {
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++) {
                 Py_XDECREF(objects[i]);
+                if ((i + 1) % RELEASES_PER_BREATH == 0)
+                        agx_unpickle_breathe();
+        }
         PyMem_Free(objects);
 }
 
@@ -43,6 +50,7 @@ void agx_unpickle_deinit(agx_unpickler *u)
                 release_named(&u->named[i]);
         PyMem_Free(u->named);
         PyMem_Free(u->flags.slots);
+        Py_XDECREF(u->plans);
         *u = (agx_unpickler){0};
 }
 
@@ -60,11 +68,20 @@ static int resize(void *array, size_t size, size_t element)
         return 0;
 }
 
+/* What is half built belongs to its load alone, so nothing of it can change meanwhile. */
+void agx_unpickle_breathe(void)
+{
+        Py_BEGIN_ALLOW_THREADS;
+        Py_END_ALLOW_THREADS;
+}
+
 /* --- stack --- */
 
 static int grow_stack(agx_unpickler *u)
 {
         size_t size = u->stack_size ? 2 * u->stack_size : FIRST_SIZE;
+        if (agx_unpickle_charge(u, (size - u->stack_size) * (sizeof *u->stack + sizeof *u->nest)) < 0)
+                return -1;
         if (resize(&u->stack, size, sizeof *u->stack) < 0 || resize(&u->nest, size, sizeof *u->nest) < 0)
                 return -1;
         u->stack_size = size;
@@ -141,6 +158,8 @@ static int grow_memo(agx_unpickler *u, size_t least)
         size_t size = u->memo_size ? 2 * u->memo_size : FIRST_SIZE;
         if (size < least)
                 size = least;
+        if (agx_unpickle_charge(u, (size - u->memo_size) * (sizeof *u->memo + sizeof *u->memo_nest)) < 0)
+                return -1;
         if (resize(&u->memo, size, sizeof *u->memo) < 0 || resize(&u->memo_nest, size, sizeof *u->memo_nest) < 0)
                 return -1;
         memset(u->memo + u->memo_size, 0, (size - u->memo_size) * sizeof *u->memo);
@@ -230,7 +249,8 @@ unsigned agx_unpickle_flags(const agx_unpickler *u, const void *object)
 int agx_unpickle_set_flags(agx_unpickler *u, const void *object, unsigned bits)
 {
         agx_flags *f = &u->flags;
-        if (2 * f->used >= f->size && grow_flags(f) < 0)
+        if (2 * f->used >= f->size &&
+            (agx_unpickle_charge(u, (f->size + FIRST_SIZE) * sizeof *f->slots) < 0 || grow_flags(f) < 0))
                 return -1;
         struct agx_flag *flag = &f->slots[flag_slot(f, object)];
         if (!flag->object)

@@ -160,20 +160,26 @@
 #define AGX_CLIENT_SIDE_BYTES (16u << 20) /* bytes of them, one event excepted */
 
 /* Values a sandbox returns: the restricted pickle decoder. "Per byte" counts bytes of the pickle. */
-#define AGX_VALUE_INT_BYTES (1u << 20)    /* bytes of one integer in binary form */
-#define AGX_VALUE_INT_DIGITS 4300         /* digits of one integer, fraction or decimal in text form */
-#define AGX_VALUE_DECIMAL_CHARS 10000     /* characters of one Decimal */
-#define AGX_VALUE_NESTING 1000            /* tuples in tuples: hash() of one recurses in C without a guard */
-#define AGX_VALUE_CHAINED 512             /* deques and defaultdicts directly in one another, three deep or more */
-#define AGX_VALUE_MARKS 65536             /* marks that are open at once */
-#define AGX_VALUE_MEMORY_BASE (32u << 20) /* bytes of objects made, estimated: this much, */
-#define AGX_VALUE_MEMORY_PER_BYTE 48      /* and as much for each byte */
-#define AGX_VALUE_HASH_BASE (1u << 20)    /* parts hashed to make keys of tuples and frozensets: so many, */
-#define AGX_VALUE_HASH_PER_BYTE 4         /* and so many for each byte */
-#define AGX_VALUE_CPU_BASE_NS 1000000000u /* CPU time of one decode: this long, */
-#define AGX_VALUE_CPU_PER_BYTE_NS 100     /* so long for each byte, */
-#define AGX_VALUE_CPU_PER_STEP_NS 2000    /* and so long for each key stored and each object rebuilt */
-#define AGX_VALUE_ERROR_CHARS 200         /* characters of each name or text of the pickle in an error */
+#define AGX_VALUE_INT_BYTES (1u << 20) /* bytes of one integer in binary form */
+#define AGX_VALUE_INT_DIGITS 4300      /* digits of one integer, fraction or decimal in text form */
+#define AGX_VALUE_DECIMAL_CHARS 10000  /* characters of one Decimal */
+#define AGX_VALUE_NESTING 1000         /* tuples in tuples: hash() of one recurses in C without a guard */
+#define AGX_VALUE_CHAINED 512          /* deques and defaultdicts directly in one another, three deep or more */
+#define AGX_VALUE_MARKS 65536          /* marks that are open at once */
+#define AGX_VALUE_MEMORY_BASE                                                                                          \
+        (8u << 20) /* bytes of objects made, estimated (an empty list of one byte takes 80): this much, */
+#define AGX_VALUE_MEMORY_PER_BYTE 40       /* and as much for each byte */
+#define AGX_VALUE_COPY_BASE (1u << 20)     /* bytes of text and data made of others the value has already: this much, */
+#define AGX_VALUE_COPY_PER_BYTE 4          /* and as much for each byte */
+#define AGX_VALUE_QUIET_BYTES (256u << 10) /* a pickle this long is loaded with the garbage collector at rest */
+#define AGX_VALUE_GC_BYTES (256u << 20)    /* bytes of such pickles after which everything is collected */
+#define AGX_VALUE_HASH_BASE (1u << 20)     /* parts hashed to make keys of tuples and frozensets: so many, */
+#define AGX_VALUE_HASH_PER_BYTE 4          /* and so many for each byte */
+#define AGX_VALUE_CPU_BASE_NS 250000000u   /* CPU time of one decode: this long, */
+#define AGX_VALUE_CPU_PER_BYTE_NS 100      /* so long for each byte, */
+#define AGX_VALUE_CPU_PER_STEP_NS 1000     /* so long for each key stored and each object rebuilt, */
+#define AGX_VALUE_CPU_PER_CODE_NS 200000   /* and so long for each time code of an admitted class runs */
+#define AGX_VALUE_ERROR_CHARS 200          /* characters of each name or text of the pickle in an error */
 
 /* Bundles that are deployed. */
 #define AGX_BUNDLE_MIB_MAX 65536          /* MiB that one unpacks to */

@@ -10,6 +10,7 @@ classes given to `allow_type`. Those classes themselves may be part of a value, 
 """
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from agentix import _core
@@ -51,9 +52,31 @@ def restricted_loads(data: bytes | bytearray | memoryview) -> Any:
 
     With `AGENTIX_PICKLE_TRUST=1` (or `true`, `yes`) in the environment this is `pickle.loads`.
     """
+    return _load(data, None)
+
+
+class ReturnLoader:
+    """What decodes the values of calls of `fn`: its return annotation admits the classes it names, by plain rules."""
+
+    __slots__ = ("_fn",)
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self._fn = fn
+
+    def __call__(self, data: bytes | bytearray | memoryview) -> Any:
+        return _load(data, self._declared)
+
+    def _declared(self) -> dict[tuple[str, str], Any]:
+        """Asked by the loader once in a load, when a name is not on the allowlist."""
+        from agentix._declared import plans_of
+
+        return plans_of(self._fn)
+
+
+def _load(data: bytes | bytearray | memoryview, declared: Callable[[], dict[tuple[str, str], Any]] | None) -> Any:
     # Looked at on every call, so not through os.environ, which makes two exceptions of a missing name.
     if _core.has_environ(_TRUST_VARIABLE) and _trusts():
         import pickle
 
         return pickle.loads(data)
-    return _core.restricted_loads(data, extra=_allowed)
+    return _core.restricted_loads(data, extra=_allowed, declared=declared)
