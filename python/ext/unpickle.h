@@ -116,7 +116,7 @@ struct agx_unpickler {
         agx_flags flags;
         size_t chained;
         uint64_t memory_left, copy_left;
-        uint64_t hash_work, steps, code_steps;
+        uint64_t hash_work, steps, objects, code_steps;
         uint64_t clock_ns, cpu_ns; /* when the first clock check was made; 0: not yet */
 };
 
@@ -193,6 +193,13 @@ enum { AGX_STEPS_PER_CHECK = 64 };
 static inline int agx_unpickle_step(agx_unpickler *u)
 {
         return ++u->steps % AGX_STEPS_PER_CHECK == 0 ? agx_unpickle_check_clock(u) : 0;
+}
+
+/* Counts a step that rebuilds an object. */
+static inline int agx_unpickle_object_step(agx_unpickler *u)
+{
+        u->objects++;
+        return agx_unpickle_step(u);
 }
 
 /* Counts a step that runs code of a class. */

@@ -13,7 +13,7 @@
 
 enum {
         /* Rough sizes of what the charges are for, in bytes. */
-        SIZE_DEQUE = 640,
+        SIZE_DEQUE = 768,
         SIZE_ENTRY = 100, /* of a dict or set */
         SIZE_OBJECT = 200,
         SIZE_PATH = 400,

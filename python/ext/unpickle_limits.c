@@ -72,7 +72,8 @@ int agx_unpickle_check_clock(agx_unpickler *u)
                 return 0;
         }
         const uint64_t budget = AGX_VALUE_CPU_BASE_NS + (uint64_t)AGX_VALUE_CPU_PER_BYTE_NS * u->reader.pos +
-                                (uint64_t)AGX_VALUE_CPU_PER_STEP_NS * u->steps +
+                                (uint64_t)AGX_VALUE_CPU_PER_KEY_NS * u->steps +
+                                (uint64_t)AGX_VALUE_CPU_PER_OBJECT_NS * u->objects +
                                 (uint64_t)AGX_VALUE_CPU_PER_CODE_NS * u->code_steps;
         if (now - u->clock_ns <= budget)
                 return 0;

@@ -13,6 +13,7 @@
 
 enum {
         SIZE_ARRAY = 200,
+        SIZE_DIMENSION = 16,
         DIMENSIONS_MAX = 64,
         DTYPE_PARTS = 8,
         FLAG_UNICODE = 8,
@@ -210,7 +211,8 @@ int agx_build_ndarray_state(agx_unpickler *u, PyObject *object, PyObject *state)
                 return agx_unpickle_fail_subject(u, "a state that is none of an array");
         if (!PyBytes_CheckExact(data) || !fits(shape, item_size(dtype), (uint64_t)PyBytes_Size(data)))
                 return PyErr_Occurred() ? -1 : agx_unpickle_fail_subject(u, "a shape that does not match its data");
-        if (agx_unpickle_copy(u, (uint64_t)PyBytes_Size(data)) < 0)
+        if (agx_unpickle_copy(u, (uint64_t)PyBytes_Size(data)) < 0 ||
+            agx_unpickle_charge(u, SIZE_DIMENSION * (uint64_t)PyTuple_Size(shape)) < 0)
                 return -1;
         return set_state(object, state);
 }
@@ -225,7 +227,8 @@ static Py_ssize_t buffer_size(PyObject *buffer)
 /* An array over @buffer, or a new one if there is nothing in it. */
 static PyObject *array_over(agx_unpickler *u, PyObject *buffer, PyObject *dtype, PyObject *shape, const char *order)
 {
-        PyObject *cls = agx_unpickle_charge(u, SIZE_ARRAY) < 0 ? NULL : numpy_attr(u, "ndarray");
+        const uint64_t size = SIZE_ARRAY + SIZE_DIMENSION * (uint64_t)PyTuple_Size(shape);
+        PyObject *cls = agx_unpickle_charge(u, size) < 0 ? NULL : numpy_attr(u, "ndarray");
         PyObject *array = !cls ? NULL
                           : buffer_size(buffer) == 0
                                   ? PyObject_CallFunction(cls, "OO", shape, dtype)

@@ -160,14 +160,13 @@
 #define AGX_CLIENT_SIDE_BYTES (16u << 20) /* bytes of them, one event excepted */
 
 /* Values a sandbox returns: the restricted pickle decoder. "Per byte" counts bytes of the pickle. */
-#define AGX_VALUE_INT_BYTES (1u << 20) /* bytes of one integer in binary form */
-#define AGX_VALUE_INT_DIGITS 4300      /* digits of one integer, fraction or decimal in text form */
-#define AGX_VALUE_DECIMAL_CHARS 10000  /* characters of one Decimal */
-#define AGX_VALUE_NESTING 1000         /* tuples in tuples: hash() of one recurses in C without a guard */
-#define AGX_VALUE_CHAINED 512          /* deques and defaultdicts directly in one another, three deep or more */
-#define AGX_VALUE_MARKS 65536          /* marks that are open at once */
-#define AGX_VALUE_MEMORY_BASE                                                                                          \
-        (8u << 20) /* bytes of objects made, estimated (an empty list of one byte takes 80): this much, */
+#define AGX_VALUE_INT_BYTES (1u << 20)     /* bytes of one integer in binary form */
+#define AGX_VALUE_INT_DIGITS 4300          /* digits of one integer, fraction or decimal in text form */
+#define AGX_VALUE_DECIMAL_CHARS 10000      /* characters of one Decimal */
+#define AGX_VALUE_NESTING 1000             /* tuples in tuples: hash() of one recurses in C without a guard */
+#define AGX_VALUE_CHAINED 512              /* deques and defaultdicts directly in one another, three deep or more */
+#define AGX_VALUE_MARKS 65536              /* marks that are open at once */
+#define AGX_VALUE_MEMORY_BASE (12u << 20)  /* bytes of objects made, estimated: this much, */
 #define AGX_VALUE_MEMORY_PER_BYTE 40       /* and as much for each byte */
 #define AGX_VALUE_COPY_BASE (1u << 20)     /* bytes of text and data made of others the value has already: this much, */
 #define AGX_VALUE_COPY_PER_BYTE 4          /* and as much for each byte */
@@ -177,7 +176,8 @@
 #define AGX_VALUE_HASH_PER_BYTE 4          /* and so many for each byte */
 #define AGX_VALUE_CPU_BASE_NS 250000000u   /* CPU time of one decode: this long, */
 #define AGX_VALUE_CPU_PER_BYTE_NS 100      /* so long for each byte, */
-#define AGX_VALUE_CPU_PER_STEP_NS 1000     /* so long for each key stored and each object rebuilt, */
+#define AGX_VALUE_CPU_PER_KEY_NS 1000      /* so long for each key stored and each large integer, */
+#define AGX_VALUE_CPU_PER_OBJECT_NS 8000   /* so long for each object rebuilt, */
 #define AGX_VALUE_CPU_PER_CODE_NS 200000   /* and so long for each time code of an admitted class runs */
 #define AGX_VALUE_ERROR_CHARS 200          /* characters of each name or text of the pickle in an error */
 
