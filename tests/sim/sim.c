@@ -340,11 +340,13 @@ static void heal(sim *s)
 {
         s->well = true;
         s->net.tear_one_in = s->net.reset_one_in = 0;
+        s->net.piece = 0;
         agx_list_foreach_safe(node, &s->net.wires)
         {
                 sim_wire *w = agx_container_of(node, sim_wire, node);
 
                 w->up.budget = w->down.budget = UINT64_MAX;
+                w->up.piece = w->down.piece = 0; /* a large call behind which all else waits would take too long */
                 sim_wire_notice(w, sim_draw(&s->clock, 1000));
         }
         sim_box_mend(s);
