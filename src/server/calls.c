@@ -290,7 +290,7 @@ int agx_calls_submit(agx_calls *c, const agx_call_request *request, agx_view ses
         case AGX_OFFER_RETIRED:
                 *verdict = AGX_SUBMIT_FAULT;
                 fault->type = agx_fault_type_text(AGX_FAULT_RESULT_UNAVAILABLE);
-                fault->message = AGX_VIEW("the call has run, and its result is no longer kept");
+                fault->message = AGX_VIEW("the call has ended, or was cancelled before it came, and no result is kept");
                 fault->reason = AGX_VIEW("dropped");
                 break;
         case AGX_OFFER_BUSY:
@@ -409,18 +409,22 @@ static void count_grace(agx_calls *c, agx_call *call, uint64_t at)
         agx_list_push_back(after->next, &call->by_grace); /* that is, before the one that follows */
 }
 
-agx_cancel agx_calls_cancel(agx_calls *c, agx_view session, agx_view id, uint64_t grace_ms, uint64_t now,
-                            agx_call **call)
+int agx_calls_cancel(agx_calls *c, agx_view session, agx_view id, uint64_t grace_ms, uint64_t now, agx_cancel *verdict,
+                     agx_call **call)
 {
-        *call = agx_ledger_cancel(c->ledger, session, id);
-        if (!*call)
-                return AGX_CANCEL_NOTHING;
+        int r = agx_ledger_cancel(c->ledger, session, id, call);
+
+        *verdict = AGX_CANCEL_NOTHING;
+        if (r || !*call)
+                return r;
         if ((*call)->state == AGX_CALL_ACCEPTED) {
                 end_as_cancelled(c, *call, AGX_VIEW("the remote call was cancelled before it had begun"));
-                return AGX_CANCEL_ENDED;
+                *verdict = AGX_CANCEL_ENDED;
+                return 0;
         }
         count_grace(c, *call, now + grace_ms);
-        return AGX_CANCEL_RUNNING;
+        *verdict = AGX_CANCEL_RUNNING;
+        return 0;
 }
 
 int agx_calls_put_cancel(agx_buf *out, const agx_call *call)

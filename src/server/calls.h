@@ -78,9 +78,9 @@ typedef enum agx_cancel {
         AGX_CANCEL_RUNNING  /* put the frame into the buffer of call->worker; from now on its grace counts */
 } agx_cancel;
 
-/* `*call`: NULL with AGX_CANCEL_NOTHING. */
-agx_cancel agx_calls_cancel(agx_calls *c, agx_view session, agx_view id, uint64_t grace_ms, uint64_t now,
-                            agx_call **call);
+/* `*call`: NULL with AGX_CANCEL_NOTHING. 0 or -ENOMEM: that a call which has yet to come must not run could not be noted. */
+int agx_calls_cancel(agx_calls *c, agx_view session, agx_view id, uint64_t grace_ms, uint64_t now, agx_cancel *verdict,
+                     agx_call **call);
 /* Tells the worker. Errors of agx_frame_put; the grace counts all the same. */
 int agx_calls_put_cancel(agx_buf *out, const agx_call *call);
 

@@ -407,18 +407,38 @@ void agx_ledger_ack(agx_ledger *l, agx_view session, agx_view id)
                 retire_or_mark(l, call);
 }
 
-agx_call *agx_ledger_cancel(agx_ledger *l, agx_view session, agx_view id)
+/* Ids of other forms have no place to be remembered in before they come. */
+static int retire_unborn(agx_ledger *l, agx_view session, agx_view id)
+{
+        agx_session *owner;
+        uint64_t number;
+        int r;
+
+        if (!is_own(session, id, &number) || is_retired(l, id))
+                return 0;
+        r = agx_sessions_make(&l->sessions, session, &owner);
+        if (r)
+                return r;
+        agx_idwindow_add(&owner->window, number);
+        agx_sessions_hold(&l->sessions, owner); /* and let go of, so that it stands in its place among the unused */
+        agx_sessions_release(&l->sessions, owner);
+        return 0;
+}
+
+int agx_ledger_cancel(agx_ledger *l, agx_view session, agx_view id, agx_call **ret)
 {
         agx_call *call = find_mine(l, session, id);
 
-        if (!call || (is_open(call) && call->cancelled))
-                return NULL;
+        *ret = NULL;
+        if (!call)
+                return find(l, id) ? 0 : retire_unborn(l, session, id);
         if (!is_open(call)) {
                 retire_or_mark(l, call);
-                return NULL;
+        } else if (!call->cancelled) {
+                call->cancelled = true;
+                *ret = call;
         }
-        call->cancelled = true;
-        return call;
+        return 0;
 }
 
 /* What items were dropped, off the sums they count in. */

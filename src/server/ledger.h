@@ -134,9 +134,11 @@ int agx_ledger_resume(agx_ledger *ledger, agx_view session, agx_view id, uint64_
                       agx_call **call);
 /* Retires a RETAINED call of that session; anything else is passed over, running ids included. */
 void agx_ledger_ack(agx_ledger *ledger, agx_view session, agx_view id);
-/* The call to be cancelled, or NULL: unknown, another session's, or finished (then its retained result is dropped). A
- * second cancel gives NULL too. A call that is still ACCEPTED is given as well: the caller finishes it at once. */
-agx_call *agx_ledger_cancel(agx_ledger *ledger, agx_view session, agx_view id);
+/* `*call`: the one to be cancelled, or NULL: unknown, another session's, or finished (then its retained result is
+ * dropped). A second cancel gives NULL too. A call that is still ACCEPTED is given as well: the caller finishes it at
+ * once. An id of the session's own form that has not come yet is retired: a call that its cancel overtook never runs.
+ * 0 or -ENOMEM (nothing was recorded). */
+int agx_ledger_cancel(agx_ledger *ledger, agx_view session, agx_view id, agx_call **call);
 
 /* `n` more items of a stream were consumed. The call if it is open, to be passed on to its worker; else NULL. */
 agx_call *agx_ledger_credit(agx_ledger *ledger, agx_view session, agx_view id, uint64_t n);

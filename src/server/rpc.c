@@ -173,11 +173,12 @@ static int take_call(taking *t)
 
 static int take_cancel(taking *t)
 {
-        agx_cancel verdict = agx_calls_cancel(t->link->rpc->calls, agx_rpc_session(t->link), t->event.call_id,
-                                              agx_rpc_grace_ms(&t->event), t->now, &t->outcome->call);
+        agx_cancel verdict;
+        int r = agx_calls_cancel(t->link->rpc->calls, agx_rpc_session(t->link), t->event.call_id,
+                                 agx_rpc_grace_ms(&t->event), t->now, &verdict, &t->outcome->call);
 
-        if (verdict == AGX_CANCEL_NOTHING)
-                return 0;
+        if (r || verdict == AGX_CANCEL_NOTHING)
+                return r;
         agx_rpc_take_over(t->outcome->call);
         return do_later(t, verdict == AGX_CANCEL_ENDED ? AGX_RPC_TODO_DELIVER : AGX_RPC_TODO_CANCEL);
 }

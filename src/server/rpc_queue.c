@@ -245,8 +245,8 @@ static int answer(agx_rpc_link *link, agx_view id, uint64_t now, bool *again, ag
         case AGX_RESUME_DROPPED:
                 break;
         }
-        return say_unavailable(link, id, "the call has run, and its result is no longer kept", AGX_VIEW("dropped"),
-                               saying);
+        return say_unavailable(link, id, "the call has ended, or was cancelled before it came, and no result is kept",
+                               AGX_VIEW("dropped"), saying);
 }
 
 /* The next id of a list that has something to be said of it. What is queued as well is said in its turn. */

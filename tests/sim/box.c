@@ -66,13 +66,20 @@ void sim_box_note_request(sim_box *box, agx_view session, const agx_call_request
 static bool note_cancel(sim_box *box, const agx_rpc_link *link, agx_view name, agx_view payload, agx_rpc_event *event)
 {
         const char *why;
+        uint64_t counter;
+        uint32_t host;
         sim_job *job;
 
         if (!agx_rpc_event_get(agx_rpc_kind_of(name), payload, event, &why))
                 return false;
-        job = event->kind == AGX_RPC_CANCEL ? sim_job_with(box->s, event->call_id) : NULL;
-        if (job && agx_view_eq(link->by_session.key, sim_session(box->s, job->host)))
+        if (event->kind != AGX_RPC_CANCEL || !sim_id_read(box->s, event->call_id, &host, &counter) ||
+            !agx_view_eq(link->by_session.key, sim_session(box->s, host)))
+                return true;
+        job = sim_job_numbered(box->s, host, counter);
+        if (job)
                 sim_note(box->s, SIM_CANCEL, job, agx_rpc_grace_ms(event), 0);
+        else if (host < box->s->plan.n_hosts) /* what strangers call theirs is not of a session's own form */
+                sim_note_key(box->s, SIM_CANCEL, 0, host, counter, agx_rpc_grace_ms(event), 0);
         return true;
 }
 

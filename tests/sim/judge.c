@@ -27,7 +27,8 @@ typedef struct row {
 struct sim_judge {
         sim_rules rules;
         row *rows;
-        uint32_t **keys; /* by host, by counter */
+        uint32_t **keys;    /* by host, by counter */
+        uint32_t **cancels; /* likewise: by which instance its cancel was heard, from 1 */
         uint32_t instance;
         uint32_t culprit;
         uint64_t loose; /* evictions of calls unknown */
@@ -56,22 +57,27 @@ sim_judge *sim_judge_new(const sim_rules *rules)
         sim_judge *j = calloc(1, sizeof(*j));
         uint32_t n = rules->n_hosts + rules->n_strangers;
 
-        if (!j || !(j->rows = calloc(rules->calls + 1u, sizeof(row))) || !(j->keys = calloc(n, sizeof(uint32_t *))))
+        if (!j || !(j->rows = calloc(rules->calls + 1u, sizeof(row))) || !(j->keys = calloc(n, sizeof(uint32_t *))) ||
+            !(j->cancels = calloc(n, sizeof(uint32_t *))))
                 abort();
         j->rules = *rules;
         for (uint32_t i = 0; i < n; ++i)
-                if (!(j->keys[i] = calloc(rules->calls + 2u, sizeof(uint32_t))))
+                if (!(j->keys[i] = calloc(rules->calls + 2u, sizeof(uint32_t))) ||
+                    !(j->cancels[i] = calloc(rules->calls + 2u, sizeof(uint32_t))))
                         abort();
         return j;
 }
 
 void sim_judge_free(sim_judge *j)
 {
-        for (uint32_t i = 0; i < j->rules.n_hosts + j->rules.n_strangers; ++i)
+        for (uint32_t i = 0; i < j->rules.n_hosts + j->rules.n_strangers; ++i) {
                 free(j->keys[i]);
+                free(j->cancels[i]);
+        }
         for (uint32_t key = 0; key <= j->rules.calls; ++key)
                 free(j->rows[key].items);
         free(j->keys);
+        free(j->cancels);
         free(j->rows);
         free(j);
 }
@@ -293,6 +299,8 @@ static void on_accepted(sim_judge *j, row *c, const sim_record *r)
                 blame(j, r->key, "sent to two instances");
         if (c->quiet)
                 blame(j, r->key, "accepted after its end");
+        if (r->counter <= j->rules.calls && j->cancels[r->host][r->counter] == j->instance + 1)
+                blame(j, r->key, "accepted after its cancel");
         c->accepted = true;
         c->instance = j->instance;
 }
@@ -303,6 +311,13 @@ static void on_cancel(sim_judge *j, row *c, const sim_record *r)
         c->cancel = true;
         if (c->cancel_due == UINT64_MAX)
                 c->cancel_due = r->at + r->a + j->rules.box_slack_ms;
+}
+
+/* The table has not had the call yet: from now on it must not take it. */
+static void on_early_cancel(sim_judge *j, const sim_record *r)
+{
+        if (r->counter <= j->rules.calls)
+                j->cancels[r->host][r->counter] = j->instance + 1;
 }
 
 static void on_closed(sim_judge *j, row *c, const sim_record *r)
@@ -371,6 +386,8 @@ void sim_judge_note(sim_judge *j, const sim_record *r)
                 j->loose += r->a;
         else if (r->key && r->fact == SIM_REPEATED)
                 j->rows[r->key].repeated = true;
+        else if (r->fact == SIM_CANCEL && !r->key)
+                on_early_cancel(j, r);
         else if (r->key && rules[r->fact])
                 rules[r->fact](j, &j->rows[r->key], r);
 }

@@ -29,7 +29,7 @@ typedef enum sim_fact {
         SIM_WORKER_DEAD, /* .b: the worker's process is gone */
         /* the server's table */
         SIM_ACCEPTED, /* .host, .counter */
-        SIM_CANCEL,   /* its own session asked for it; .a: the grace */
+        SIM_CANCEL,   /* its own session asked for it; .a: the grace; key 0: before the call came */
         SIM_CLOSED,   /* .a: the outcome; .b: digest */
         SIM_ANSWERED, /* written to an HTTP client: it stays for a while */
         SIM_EVICTED,  /* for want of room; key 0: .a of calls unknown */

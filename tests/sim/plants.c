@@ -36,6 +36,7 @@ typedef enum plant {
         MISSES_DEATHS,
         RESENDS_TO_OTHERS,
         NEVER_ACKNOWLEDGES,
+        FORGETS_CANCELS,
         PLANTS
 } plant;
 
@@ -43,7 +44,7 @@ static const struct {
         const char *name, *words[4];
 } plants[PLANTS] = {
         [RUNS_TWICE] = {"runs-twice", {"run twice"}},
-        [FORGETS_IDS] = {"forgets-ids", {"run twice", "accepted twice", "accepted after its end", "never began"}},
+        [FORGETS_IDS] = {"forgets-ids", {"run twice", "accepted twice", "accepted after its", "never began"}},
         [LOSES_RESULTS] = {"loses-results", {"a result was lost", "result was lost"}},
         [ANSWERS_STRANGERS] = {"answers-strangers", {"another session"}},
         [STRANGERS_CANCEL] = {"strangers-cancel", {"nobody who may", "result was lost"}},
@@ -53,6 +54,7 @@ static const struct {
         [MISSES_DEATHS] = {"misses-deaths", {"open", "without an outcome", "not answered"}},
         [RESENDS_TO_OTHERS] = {"resends-to-others", {"two instances", "run twice"}},
         [NEVER_ACKNOWLEDGES] = {"never-acknowledges", {"kept at the server"}},
+        [FORGETS_CANCELS] = {"forgets-cancels", {"accepted after its cancel"}},
 };
 
 /* ---- the wraps ---- */
@@ -109,19 +111,25 @@ int __wrap_agx_ledger_resume(agx_ledger *l, agx_view session, agx_view id, uint6
         return r;
 }
 
-agx_call *__real_agx_ledger_cancel(agx_ledger *l, agx_view session, agx_view id);
-agx_call *__wrap_agx_ledger_cancel(agx_ledger *l, agx_view session, agx_view id);
-agx_call *__wrap_agx_ledger_cancel(agx_ledger *l, agx_view session, agx_view id)
+int __real_agx_ledger_cancel(agx_ledger *l, agx_view session, agx_view id, agx_call **call);
+int __wrap_agx_ledger_cancel(agx_ledger *l, agx_view session, agx_view id, agx_call **call);
+int __wrap_agx_ledger_cancel(agx_ledger *l, agx_view session, agx_view id, agx_call **call)
 {
-        agx_call *call = __real_agx_ledger_cancel(l, session, id);
+        agx_resume known;
+        int r;
 
-        for (size_t i = 0; i < 3 && planted == STRANGERS_CANCEL && !call; ++i)
-                call = __real_agx_ledger_cancel(l, agx_view_str(hosts[i]), id);
-        if (call && planted == SWALLOWS_CANCELS && toss(2))
-                return NULL;
-        if (call && planted == CONFIRMS_EARLY && toss(10))
-                call->state = AGX_CALL_ACCEPTED;
-        return call;
+        *call = NULL;
+        if (planted == FORGETS_CANCELS && !__real_agx_ledger_resume(l, session, id, 0, &known, call) &&
+            known == AGX_RESUME_NEVER_SEEN)
+                return 0;
+        r = __real_agx_ledger_cancel(l, session, id, call);
+        for (size_t i = 0; i < 3 && planted == STRANGERS_CANCEL && !r && !*call; ++i)
+                r = __real_agx_ledger_cancel(l, agx_view_str(hosts[i]), id, call);
+        if (*call && planted == SWALLOWS_CANCELS && toss(2))
+                *call = NULL;
+        if (*call && planted == CONFIRMS_EARLY && toss(10))
+                (*call)->state = AGX_CALL_ACCEPTED;
+        return r;
 }
 
 void __real_agx_ledger_finish(agx_ledger *l, agx_call *call, bool ok, agx_buf *payload);

@@ -296,7 +296,11 @@ static void acknowledgements_come_first(void **state)
 
 static agx_cancel cancel(rig *r, const char *id, uint64_t grace, uint64_t now)
 {
-        return agx_calls_cancel(&r->calls, AGX_VIEW("s"), agx_view_str(id), grace, now, &r->call);
+        agx_cancel verdict;
+
+        assert_int_equal(agx_calls_cancel(&r->calls, AGX_VIEW("s"), agx_view_str(id), grace, now, &verdict, &r->call),
+                         0);
+        return verdict;
 }
 
 static agx_call *call_of(rig *r, const char *id)
@@ -330,15 +334,20 @@ static void a_call_that_waits_is_cancelled_at_once_and_never_runs(void **state)
 static void a_stray_cancel_means_nothing(void **state)
 {
         agx_frame result = result_of("s-1");
+        agx_cancel verdict;
         const char *odd;
         rig r;
 
         (void)state;
         rig_open(&r);
-        assert_int_equal(cancel(&r, "s-9", 0, 0), AGX_CANCEL_NOTHING); /* unknown */
+        assert_int_equal(cancel(&r, "s-9", 0, 0), AGX_CANCEL_NOTHING); /* it has not come */
         assert_null(r.call);
+        assert_int_equal(submit(&r, "s-9", true), AGX_SUBMIT_FAULT); /* and never runs when it does */
+        assert_true(agx_view_eq(r.fault.reason, AGX_VIEW("dropped")));
+        assert_int_equal(r.out.len, 0);
         submit(&r, "s-1", true);
-        assert_int_equal(agx_calls_cancel(&r.calls, AGX_VIEW("t"), AGX_VIEW("s-1"), 0, 0, &r.call), AGX_CANCEL_NOTHING);
+        assert_int_equal(agx_calls_cancel(&r.calls, AGX_VIEW("t"), AGX_VIEW("s-1"), 0, 0, &verdict, &r.call), 0);
+        assert_int_equal(verdict, AGX_CANCEL_NOTHING);
         assert_int_equal(cancel(&r, "s-1", 100, 0), AGX_CANCEL_RUNNING);
         assert_int_equal(cancel(&r, "s-1", 0, 0), AGX_CANCEL_NOTHING); /* twice */
         assert_true(agx_calls_deadline(&r.calls) == 100);

@@ -60,6 +60,15 @@ static void finish(agx_ledger *l, agx_call *call, const char *value)
         agx_ledger_finish(l, call, true, &payload);
 }
 
+static agx_call *cancel(agx_ledger *l, const char *session, const char *id)
+{
+        agx_call *call;
+
+        assert_int_equal(
+                agx_ledger_cancel(l, *session ? agx_view_str(session) : AGX_VIEW_NULL, agx_view_str(id), &call), 0);
+        return call;
+}
+
 /* Accepts, runs and ends a call; the caller settles it. */
 static agx_call *ended(agx_ledger *l, const char *session, const char *id, const char *value)
 {
@@ -120,7 +129,7 @@ static void test_strangers(void **state)
         for (size_t i = 0; i < 2; ++i) {
                 assert_int_equal(offer(l, others[i], "s-1", &none), AGX_OFFER_RETIRED);
                 assert_int_equal(resume(l, others[i], "s-1"), AGX_RESUME_DROPPED);
-                assert_null(agx_ledger_cancel(l, agx_view_str(others[i]), AGX_VIEW("s-1")));
+                assert_null(cancel(l, others[i], "s-1"));
         }
         assert_false(call->cancelled);
         finish(l, call, "secret");
@@ -129,7 +138,7 @@ static void test_strangers(void **state)
                 assert_int_equal(offer(l, others[i], "s-1", &none), AGX_OFFER_RETIRED);
                 assert_int_equal(resume(l, others[i], "s-1"), AGX_RESUME_DROPPED);
                 agx_ledger_ack(l, agx_view_str(others[i]), AGX_VIEW("s-1"));
-                assert_null(agx_ledger_cancel(l, agx_view_str(others[i]), AGX_VIEW("s-1")));
+                assert_null(cancel(l, others[i], "s-1"));
         }
         assert_int_equal(resume(l, "s", "s-1"), AGX_RESUME_REPLAY);
         agx_ledger_ack(l, AGX_VIEW("s"), AGX_VIEW("s-1"));
@@ -174,7 +183,7 @@ static void test_anonymous(void **state)
         assert_false(call->anonymous);
         assert_int_equal(resume(l, "t", "x"), AGX_RESUME_DROPPED);
         assert_int_equal(offer(l, "", "x", &none), AGX_OFFER_RETIRED);
-        assert_ptr_equal(agx_ledger_cancel(l, AGX_VIEW("s"), AGX_VIEW("x")), call);
+        assert_ptr_equal(cancel(l, "s", "x"), call);
         finish(l, call, "v");
         agx_ledger_answered(l, call, 0);
         assert_int_equal(resume(l, "s", "x"), AGX_RESUME_REPLAY); /* it has a session now: kept for a repeat */
@@ -187,8 +196,8 @@ static void test_anonymous(void **state)
         assert_int_equal(resume(l, "s", "z"), AGX_RESUME_DROPPED);
         /* An unknown name is nobody's match. */
         assert_int_equal(offer(l, "", "w", &call), AGX_OFFER_NEW);
-        assert_null(agx_ledger_cancel(l, AGX_VIEW("nobody"), AGX_VIEW("w")));
-        assert_ptr_equal(agx_ledger_cancel(l, AGX_VIEW_NULL, AGX_VIEW("w")), call);
+        assert_null(cancel(l, "nobody", "w"));
+        assert_ptr_equal(cancel(l, "", "w"), call);
 }
 
 static void test_cancel(void **state)
@@ -197,16 +206,61 @@ static void test_cancel(void **state)
         agx_call *call, *none;
 
         (void)state;
-        assert_null(agx_ledger_cancel(l, AGX_VIEW("s"), AGX_VIEW("s-1")));
-        assert_int_equal(offer(l, "s", "s-1", &call), AGX_OFFER_NEW); /* that cancel left no trace */
-        assert_ptr_equal(agx_ledger_cancel(l, AGX_VIEW("s"), AGX_VIEW("s-1")), call);
-        assert_null(agx_ledger_cancel(l, AGX_VIEW("s"), AGX_VIEW("s-1")));
+        assert_int_equal(offer(l, "s", "s-1", &call), AGX_OFFER_NEW);
+        assert_ptr_equal(cancel(l, "s", "s-1"), call);
+        assert_null(cancel(l, "s", "s-1"));
         assert_int_equal(offer(l, "s", "s-1", &none), AGX_OFFER_OPEN);
         finish(l, call, "too late");
         agx_ledger_keep(l, call);
         assert_int_equal(resume(l, "s", "s-1"), AGX_RESUME_REPLAY);
-        assert_null(agx_ledger_cancel(l, AGX_VIEW("s"), AGX_VIEW("s-1"))); /* drops the result */
+        assert_null(cancel(l, "s", "s-1")); /* drops the result */
         assert_int_equal(resume(l, "s", "s-1"), AGX_RESUME_DROPPED);
+}
+
+/* A call that its cancel overtook never runs, and its host may know that it did not. */
+static void test_cancel_before_the_call(void **state)
+{
+        static const char *const others[] = {"t", ""};
+        _cleanup_(agx_ledger_freep) agx_ledger *l = ledger_of(&agx_ledger_bounds_default);
+        agx_call *call;
+
+        (void)state;
+        for (size_t i = 0; i < 2; ++i) /* who has no say in it */
+                assert_null(cancel(l, others[i], "s-7"));
+        assert_int_equal(agx_ledger_count(l).sessions, 0);
+        assert_int_equal(resume(l, "s", "s-7"), AGX_RESUME_NEVER_SEEN);
+        assert_null(cancel(l, "s", "s-7"));
+        assert_null(cancel(l, "s", "s-7"));
+        assert_int_equal(resume(l, "s", "s-7"), AGX_RESUME_DROPPED);
+        assert_int_equal(offer(l, "s", "s-7", &call), AGX_OFFER_RETIRED);
+        assert_int_equal(offer(l, "s", "s-6", &call), AGX_OFFER_NEW); /* its neighbours are not meant */
+        assert_int_equal(offer(l, "s", "s-8", &call), AGX_OFFER_NEW);
+        assert_int_equal(agx_ledger_count(l).open, 2);
+        assert_null(cancel(l, "s", "foreign")); /* has no place to be remembered in */
+        assert_int_equal(offer(l, "s", "foreign", &call), AGX_OFFER_NEW);
+}
+
+/* What cancels leave behind has the bounds of what calls leave behind. */
+static void test_cancels_of_many_sessions(void **state)
+{
+        agx_ledger_bounds bounds = agx_ledger_bounds_default;
+        _cleanup_(agx_ledger_freep) agx_ledger *l = NULL;
+        char session[16], id[32];
+        agx_call *call;
+
+        (void)state;
+        bounds.sessions_max = 10;
+        bounds.forgotten_max = 20;
+        l = ledger_of(&bounds);
+        for (unsigned i = 0; i < 100; ++i) {
+                snprintf(session, sizeof(session), "s%u", i);
+                snprintf(id, sizeof(id), "s%u-5", i);
+                assert_null(cancel(l, session, id));
+                assert_true(agx_ledger_count(l).sessions <= 10);
+        }
+        assert_int_equal(offer(l, "s99", "s99-5", &call), AGX_OFFER_RETIRED);
+        assert_int_equal(offer(l, "s85", "s85-5", &call), AGX_OFFER_RETIRED); /* forgotten, all but its mark */
+        assert_int_equal(offer(l, "s85", "s85-6", &call), AGX_OFFER_NEW);
 }
 
 /* An ack or a cancel while the server still delivers does not pull the entry away. */
@@ -669,6 +723,8 @@ int main(void)
                 cmocka_unit_test(test_id_in_another_name),
                 cmocka_unit_test(test_anonymous),
                 cmocka_unit_test(test_cancel),
+                cmocka_unit_test(test_cancel_before_the_call),
+                cmocka_unit_test(test_cancels_of_many_sessions),
                 cmocka_unit_test(test_ack_during_delivery),
                 cmocka_unit_test(test_ack_of_running),
                 cmocka_unit_test(test_wrong_states),

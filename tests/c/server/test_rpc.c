@@ -1060,8 +1060,12 @@ static void cancelling_in_every_state(void **state)
         (void)state;
         rig_open(&r);
         a = join(&r, 0, "s");
-        /* Unknown. */
+        /* It has not come: it never runs. */
         assert_int_equal(cancel(&r, a, "s-9"), AGX_RPC_TODO_NOTHING);
+        assert_quiet(&r, a);
+        call(&r, a, "s-9");
+        assert_unavailable(&r, a, "s-9", "dropped");
+        assert_int_equal(sent(&r), 0);
         /* It waits for a worker. */
         r.ready = false;
         call(&r, a, "s-1");

@@ -384,10 +384,26 @@ void ledger_model_ack(ledger_model *m, const char *session, const char *id)
                 drop(m, call);
 }
 
+/* An id of its own form that did not come yet, and now never may. */
+static void retire_unborn(ledger_model *m, const char *session, const char *id)
+{
+        model_session *s;
+        uint64_t number;
+
+        if (!session[0] || !is_id_of(id, session, &number) || was_seen(m, id))
+                return;
+        s = make_session(m, session);
+        s->seen = more(s->seen, s->n_seen, sizeof(*s->seen));
+        s->seen[s->n_seen++] = number;
+        trim(m);
+}
+
 model_call *ledger_model_cancel(ledger_model *m, const char *session, const char *id)
 {
         model_call *call = find_mine(m, session, id);
 
+        if (!ledger_model_find(m, id))
+                retire_unborn(m, session, id);
         if (call && call->state == AGX_CALL_RETAINED) {
                 drop(m, call);
                 return NULL;

@@ -321,9 +321,15 @@ static void do_cancel(run *r)
 {
         char session[MODEL_NAME], id[MODEL_ID];
         agx_call *call;
+        int result;
 
         pick_known_id(r, session, id);
-        call = agx_ledger_cancel(r->ledger, name_of(session), agx_view_str(id));
+        arm(r);
+        result = agx_ledger_cancel(r->ledger, name_of(session), agx_view_str(id), &call);
+        if (failed(r, result, session, id)) {
+                ledger_model_touch(&r->model, session);
+                return;
+        }
         compare_call(r, call, ledger_model_cancel(&r->model, session, id), session, id);
 }
 

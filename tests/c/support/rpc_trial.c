@@ -17,6 +17,7 @@ typedef struct fact {
         char id[TEXT];
         unsigned sent; /* to a worker */
         bool ended;
+        bool forbidden;     /* its cancel came before it */
         uint64_t grace_at;  /* since a cancel was passed on */
         char outcome[TEXT]; /* "value", or the fault's type; "" while none was told */
         bool owed[N_LINKS];
@@ -153,6 +154,7 @@ static void look_at_frames(run *r)
                         continue;
                 check(r, ++f->sent == 1, "an id ran twice", f);
                 check(r, !f->ended, "an id ran after its end", f);
+                check(r, !f->forbidden, "an id ran after its cancel", f);
                 r->trial->runs++;
         }
         agx_deframer_deinit(&d);
@@ -524,18 +526,27 @@ static fact *pick_running(run *r)
         return call ? fact_of(r, agx_call_id(call)) : pick_fact(r);
 }
 
+static bool is_own(agx_view session, const fact *f)
+{
+        agx_view id = agx_view_str(f->id);
+
+        return agx_view_starts(id, session) && id.n > session.n && id.p[session.n] == '-';
+}
+
 static void do_cancel(run *r)
 {
         fact *f = pick_running(r);
         size_t n;
 
-        if (pick_link(r, &n))
-                say(r, n,
-                    &(agx_rpc_event){.kind = AGX_RPC_CANCEL,
-                                     .call_id = agx_view_str(f->id),
-                                     .has_grace = true,
-                                     .grace = take(r) / 64.0},
-                    NULL, 0);
+        if (!pick_link(r, &n))
+                return;
+        if (!f->sent && !agx_ledger_open(r->calls.ledger, agx_view_str(f->id)) &&
+            is_own(agx_rpc_session(&r->links[n].real), f))
+                f->forbidden = true;
+        say(r, n,
+            &(agx_rpc_event){
+                    .kind = AGX_RPC_CANCEL, .call_id = agx_view_str(f->id), .has_grace = true, .grace = take(r) / 64.0},
+            NULL, 0);
         pass_time(r, 0); /* a grace may be over at once */
 }
 
