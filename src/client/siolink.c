@@ -157,7 +157,7 @@ bool agx_siolink_wants(const agx_siolink *l, agx_siolink_lane lane)
         case AGX_SIOLINK_WS:
                 return agx_eio_ws_wanted(l->eio) && (!is_polling(l) || l->state == LINK_JOINED);
         case AGX_SIOLINK_GET:
-                return is_polling(l) && agx_eio_poll_due(l->eio);
+                return is_polling(l) && !l->poll_ms && agx_eio_poll_due(l->eio);
         default:
                 return is_polling(l) && agx_eio_payload_due(l->eio);
         }
@@ -486,6 +486,8 @@ uint64_t agx_siolink_timer(const agx_siolink *l)
 {
         uint64_t when = l->failed ? 0 : agx_eio_timer(l->eio);
 
+        if (l->poll_ms && l->poll_ms < when)
+                when = l->poll_ms;
         return awaits_move(l) && l->socket.answer_by < when ? l->socket.answer_by : when;
 }
 
@@ -495,6 +497,8 @@ int agx_siolink_tick(agx_siolink *l, uint64_t now_ms)
 
         if (l->failed)
                 return l->failed;
+        if (now_ms >= l->poll_ms)
+                l->poll_ms = 0;
         agx_eio_tick(l->eio, now_ms, &eio);
         if (eio.kind == AGX_EIO_PROBE_ENDED || (awaits_move(l) && now_ms >= l->socket.answer_by))
                 l->socket.given_up = true;

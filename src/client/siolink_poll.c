@@ -2,6 +2,9 @@
  * The lanes of long-polling: one GET after the other that waits for what the server has to say, and one POST after the
  * other with what we have, on a connection each. A server that closes connections between requests only makes the lane
  * want another; one that is lost under a request breaks the link, since nobody knows what has arrived.
+ *
+ * A server that answers every GET at once with nothing would keep us asking as fast as the network goes: after some such
+ * answers there is a pause. One that is quiet answers late, when it has to ping.
  */
 #include "base/err.h"
 #include "client/siolink_state.h"
@@ -68,7 +71,18 @@ static int read_packet(agx_siolink *l, uint64_t now_ms, agx_siolink_event *event
 
         if (r)
                 return r < 0 ? r : agx_siolink_broken(l, agx_eio_reason(l->eio));
+        l->news = l->news || eio.kind == AGX_EIO_GOT || eio.kind == AGX_EIO_OPENED;
         return agx_siolink_on_eio(l, &eio, event);
+}
+
+/* A GET's answer is read. */
+static void pause_if_idle(agx_siolink *l, uint64_t now_ms)
+{
+        l->empty = l->news || now_ms - l->polled_ms >= AGX_CLIENT_EMPTY_PAUSE_MS ? 0 : l->empty + 1;
+        if (l->empty >= AGX_CLIENT_EMPTY_POLLS)
+                l->poll_ms = now_ms + AGX_CLIENT_EMPTY_PAUSE_MS;
+        l->polled_ms = now_ms;
+        l->news = false;
 }
 
 int agx_siolink_get_input(agx_siolink *l, agx_view *in, uint64_t now_ms, agx_siolink_event *event)
@@ -82,8 +96,12 @@ int agx_siolink_get_input(agx_siolink *l, agx_view *in, uint64_t now_ms, agx_sio
                         return r;
                 l->payload = agx_buf_view(&http->body);
         }
+        if (!l->payload.p)
+                return 0;
         while (!r && l->payload.p && event->kind == AGX_SIOLINK_MORE)
                 r = read_packet(l, now_ms, event);
+        if (!r && !l->payload.p)
+                pause_if_idle(l, now_ms);
         return r;
 }
 
@@ -145,7 +163,7 @@ int agx_siolink_poll_flush(agx_siolink *l)
 {
         int r = 0;
 
-        if (is_free(l, AGX_SIOLINK_GET) && !l->payload.p && agx_eio_poll_due(l->eio))
+        if (is_free(l, AGX_SIOLINK_GET) && !l->payload.p && !l->poll_ms && agx_eio_poll_due(l->eio))
                 r = get(l);
         if (!r && is_free(l, AGX_SIOLINK_POST) && agx_eio_payload_due(l->eio))
                 r = post(l);

@@ -39,6 +39,10 @@ struct agx_siolink {
         agx_siolink_socket socket;
         agx_httpconn polls[AGX_SIOLINK_LANES]; /* of GET and POST */
         agx_view payload;                      /* what was not read yet of a GET's answer */
+        bool news;                             /* it brought a message */
+        unsigned empty;                        /* answers in a row that brought none, each soon after the one before */
+        uint64_t polled_ms;                    /* when the last one came */
+        uint64_t poll_ms;                      /* the next GET not before; 0: at once */
         agx_buf posted;                        /* the body of a POST */
         agx_buf text;
         agx_buf message; /* the WebSocket message that is being read */

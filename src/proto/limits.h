@@ -146,6 +146,8 @@
 #define AGX_CLIENT_LINK_PACKETS 4096      /* packets, likewise */
 #define AGX_CLIENT_LINK_STEADY_MS 5000    /* a link that lasted so long was no failure when it ends */
 #define AGX_CLIENT_LINK_FRAGMENTS 65536   /* frames of one WebSocket message from the server */
+#define AGX_CLIENT_EMPTY_POLLS 16            /* long-polling answers in a row that say nothing, each at once: then it pauses */
+#define AGX_CLIENT_EMPTY_PAUSE_MS 1000       /* for so long; "at once" is sooner than this */
 #define AGX_CLIENT_HEARTBEAT_MAX_MS 3600000  /* longest ping interval, and longest ping timeout, that is accepted */
 #define AGX_CLIENT_IDS_SENT 1024             /* ids in one `resume` or `ack` */
 #define AGX_CLIENT_STREAM_WINDOW 256         /* items of one stream that may be on their way or unconsumed */

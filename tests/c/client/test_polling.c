@@ -460,6 +460,54 @@ static void test_hostile_answers_end_the_link_only(void **state)
         }
 }
 
+/* ---- a server that has nothing to say ---- */
+
+/* For so many milliseconds each GET is answered at once. Gives how many there were. */
+static size_t answers_at_once(server *s, const char *body, uint64_t ms)
+{
+        size_t before = say.gets;
+        uint64_t until = s->f.now + ms;
+
+        while (s->f.now < until) {
+                for (int i = 0; i < 3 && say.waiting; ++i) {
+                        end *e = say.waiting;
+
+                        say.waiting = NULL;
+                        agx_eio_poll_lost(s->polled->eio);
+                        reply(s, e, 200, agx_view_str(body));
+                        settle(s);
+                }
+                let_pass(s, 1);
+        }
+        return say.gets - before;
+}
+
+static void test_empty_answers_are_not_asked_for_at_network_speed(void **state)
+{
+        agx_client_config config = link_config(UINT64_MAX);
+        agx_client_call *call, *other;
+        size_t n;
+        server s;
+
+        (void)state;
+        open_polled(&s, &config, false);
+        call = call_with(&s, "a");
+        settle(&s);
+        n = answers_at_once(&s, "6", 10000);
+        assert_in_range(n, 10, 10 * (AGX_CLIENT_EMPTY_POLLS + 2));
+        /* What we have to say does not wait, nor does more of a server that has something to say. */
+        other = call_with(&s, "b");
+        settle(&s);
+        assert_int_equal(s.n_calls, 2);
+        end_call(&s, &s.calls[0]);
+        end_call(&s, &s.calls[1]);
+        let_pass(&s, AGX_CLIENT_EMPTY_PAUSE_MS);
+        assert_is_value(&s, call, "a");
+        assert_is_value(&s, other, "b");
+        assert_int_equal(s.links, 1);
+        close_server(&s);
+}
+
 /* ---- every cut, every allocation ---- */
 
 static void scenario(server *s, size_t budget, bool offer)
@@ -566,6 +614,7 @@ int main(void)
                 cmocka_unit_test(test_a_lost_poll_is_a_lost_link),
                 cmocka_unit_test(test_large_values),
                 cmocka_unit_test(test_hostile_answers_end_the_link_only),
+                cmocka_unit_test(test_empty_answers_are_not_asked_for_at_network_speed),
                 cmocka_unit_test(test_cut_at_every_byte),
                 cmocka_unit_test(test_any_allocation_may_fail),
         };
