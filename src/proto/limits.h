@@ -82,6 +82,7 @@
 #define AGX_LEDGER_KEPT_BYTES (512u << 20) /* bytes of them */
 #define AGX_LEDGER_ITEM_BYTES (512u << 20) /* bytes of stream items that hosts have yet to consume */
 #define AGX_LEDGER_INLINE_MS 30000         /* a result answered inline to a client with a session is kept so long */
+#define AGX_EVICTION_NOTE_MS 60000         /* the log names a result that had to go for want of room this often at most */
 #define AGX_LEDGER_WINDOW 4096             /* ids behind the newest one of a session that are told apart exactly */
 #define AGX_LEDGER_SESSIONS_MAX 65536      /* sessions remembered; the longest unused one without calls goes first */
 #define AGX_LEDGER_FOREIGN_MAX 1000000     /* retired ids not of our own form that are remembered, as 16-byte hashes */

@@ -22,7 +22,7 @@
 
 static const agx_fault gone = {.type = {"WorkerDied", 10}, .message = {"the server is shutting down", 27}};
 
-enum { LAST_WORDS_MS = 200, ODD_FRAMES_TOLD = 20 };
+enum { LAST_WORDS_MS = 200, ODD_FRAMES_TOLD = 20, ID_TOLD = 80 };
 
 void agx_server_note(agx_server *s, const char *format, ...)
 {
@@ -58,15 +58,31 @@ void agx_server_worker_fed(agx_server *s)
         agx_stream_touch(&w->channel);
 }
 
+/* Hosts choose ids, and lines of a log are read on terminals. */
+static void note_eviction(agx_server *s, uint64_t evicted)
+{
+        agx_view id = agx_view_first(agx_ledger_last_evicted(s->calls.ledger), ID_TOLD);
+        uint64_t now = agx_loop_now(&s->loop);
+        char text[ID_TOLD + 1] = "";
+
+        if (now < s->eviction_note_ms)
+                return;
+        for (size_t i = 0; i < id.n; i++)
+                text[i] = id.p[i] > ' ' && id.p[i] < 0x7f ? id.p[i] : '?';
+        agx_server_note(s, "results that nobody acknowledged are dropped, the oldest first: %s%s (%" PRIu64 " so far)",
+                        text, id.n == ID_TOLD ? "..." : "", evicted);
+        s->evicted_told = evicted;
+        s->eviction_note_ms = now + AGX_EVICTION_NOTE_MS;
+}
+
 void agx_server_ledger_touched(agx_server *s)
 {
         agx_ledger_counts counts = agx_ledger_count(s->calls.ledger);
 
         if (s->ledger_tick.at == UINT64_MAX && counts.retained)
                 agx_deadline_set(&s->ledger_tick, agx_loop_now(&s->loop) + AGX_LEDGER_INLINE_MS);
-        if (counts.evicted != s->evicted_told && !s->evicted_told)
-                agx_server_note(s, "results that nobody acknowledged are being dropped, the oldest first");
-        s->evicted_told = counts.evicted;
+        if (counts.evicted != s->evicted_told)
+                note_eviction(s, counts.evicted);
 }
 
 static void on_ledger_tick(agx_deadline *d)

@@ -45,9 +45,9 @@ struct agx_server {
         agx_stream lifeline;
         bool has_lifeline;
         bool supervisor_stopped;
-        uint64_t evicted_told;
-        bool stray_told;   /* of events on namespaces that nobody serves */
-        uint64_t odd_told; /* frames of workers and events of hosts that fitted nothing */
+        uint64_t evicted_told, eviction_note_ms; /* how many; when the next may be told */
+        bool stray_told;                         /* of events on namespaces that nobody serves */
+        uint64_t odd_told;                       /* frames of workers and events of hosts that fitted nothing */
         /* For the shell that attaches links: pull what this one has to say, with agx_rpc_next(). */
         void (*speak)(agx_rpc_link *link);
         void (*speak_aside)(agx_hub_port *port);

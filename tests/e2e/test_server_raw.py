@@ -576,6 +576,22 @@ def test_an_acknowledged_result_is_gone(connection: Connection) -> None:
     assert (error["type"], error["reason"]) == ("ResultUnavailable", "dropped")
 
 
+def test_a_result_that_makes_room_is_named(server: Server) -> None:
+    """4,096 results are kept for an ack; the log names the first that had to go, printable, and is quiet then."""
+    connection = server.connect()
+    ids = ["b\x1b[2J\nad", *(f"kept-{n}" for n in range(4100))]
+    for call_id in ids:  # without a target: ended on the spot
+        connection.post({"call_id": call_id}, Agentix_Session="raw")
+        assert connection.reply().status == 200
+    notes = [line for line in server.output().splitlines() if "nobody acknowledged" in line]
+    assert len(notes) == 1
+    assert notes[0].endswith("results that nobody acknowledged are dropped, the oldest first: b?[2J?ad (1 so far)")
+    connection.post({"call_id": ids[4]}, Agentix_Session="raw")
+    assert connection.reply().error["type"] == "ResultUnavailable"
+    connection.post({"call_id": ids[5]}, Agentix_Session="raw")
+    assert connection.reply().error["type"] == "KeyError"
+
+
 def test_sessions_do_not_see_each_other(server: Server) -> None:
     with contextlib.closing(server.connect()) as c:
         call_id = c.start("echo", b"mine", Agentix_Session="one")
