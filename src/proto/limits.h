@@ -82,11 +82,11 @@
 #define AGX_LEDGER_KEPT_BYTES (512u << 20) /* bytes of them */
 #define AGX_LEDGER_ITEM_BYTES (512u << 20) /* bytes of stream items that hosts have yet to consume */
 #define AGX_LEDGER_INLINE_MS 30000         /* a result answered inline to a client with a session is kept so long */
-#define AGX_EVICTION_NOTE_MS 60000         /* the log names a result that had to go for want of room this often at most */
-#define AGX_LEDGER_WINDOW 4096             /* ids behind the newest one of a session that are told apart exactly */
-#define AGX_LEDGER_SESSIONS_MAX 65536      /* sessions remembered; the longest unused one without calls goes first */
-#define AGX_LEDGER_FOREIGN_MAX 1000000     /* retired ids not of our own form that are remembered, as 16-byte hashes */
-#define AGX_LEDGER_FORGOTTEN_MAX 1000000   /* sessions that had to go whose newest counter is remembered */
+#define AGX_EVICTION_NOTE_MS 60000       /* the log names a result that had to go for want of room this often at most */
+#define AGX_LEDGER_WINDOW 4096           /* ids behind the newest one of a session that are told apart exactly */
+#define AGX_LEDGER_SESSIONS_MAX 65536    /* sessions remembered; the longest unused one without calls goes first */
+#define AGX_LEDGER_FOREIGN_MAX 1000000   /* retired ids not of our own form that are remembered, as 16-byte hashes */
+#define AGX_LEDGER_FORGOTTEN_MAX 1000000 /* sessions that had to go whose newest counter is remembered */
 
 /* The worker. */
 #define AGX_WORKER_BOOT_MS 15000        /* spawn to `ready` or `boot_error` */
@@ -147,7 +147,7 @@
 #define AGX_CLIENT_LINK_PACKETS 4096      /* packets, likewise */
 #define AGX_CLIENT_LINK_STEADY_MS 5000    /* a link that lasted so long was no failure when it ends */
 #define AGX_CLIENT_LINK_FRAGMENTS 65536   /* frames of one WebSocket message from the server */
-#define AGX_CLIENT_EMPTY_POLLS 16            /* long-polling answers in a row that say nothing, each at once: then it pauses */
+#define AGX_CLIENT_EMPTY_POLLS 16 /* long-polling answers in a row that say nothing, each at once: then it pauses */
 #define AGX_CLIENT_EMPTY_PAUSE_MS 1000       /* for so long; "at once" is sooner than this */
 #define AGX_CLIENT_HEARTBEAT_MAX_MS 3600000  /* longest ping interval, and longest ping timeout, that is accepted */
 #define AGX_CLIENT_IDS_SENT 1024             /* ids in one `resume` or `ack` */

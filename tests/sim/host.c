@@ -321,7 +321,7 @@ static bool start(sim_host *h, bool plain)
         job->patience.fire = on_impatience;
         job->reader.fire = on_read;
         ++h->open;
-        sim_note(h->s, SIM_STARTED, job, job->deadline_ms, 0);
+        sim_note(h->s, SIM_STARTED, job, job->deadline_ms, job->window);
         if (h->connected)
                 sim_note(h->s, SIM_CLOCKED, job, 0, 0);
         if (agx_client_start_stream(h->client, AGX_VIEW("m::f"), job->sent, AGX_VIEW_NULL, job->window,

@@ -19,6 +19,7 @@ typedef struct row {
         sim_outcome outcome, closed_as;
         uint32_t host, instance; /* that accepted it first */
         uint64_t *items;         /* digests of what was given */
+        uint64_t window;
         uint32_t gave, got;
         bool started, ended, abandoned, ran, returned, raised, worker_dead, accepted, closed, cancel, answered, evicted,
                 repeated, quiet; /* quiet: no line of its target may come any more */
@@ -102,6 +103,7 @@ static void on_started(sim_judge *j, row *c, const sim_record *r)
         c->deadline_at = UINT64_MAX;
         c->cancel_due = UINT64_MAX;
         c->host = r->host;
+        c->window = r->b;
 }
 
 static void on_clocked(sim_judge *j, row *c, const sim_record *r)
@@ -277,6 +279,8 @@ static void on_gave(sim_judge *j, row *c, const sim_record *r)
                 blame(j, r->key, "an item of no run: the simulator is wrong");
         else
                 c->items[c->gave++] = r->b;
+        if (c->window && c->gave > c->got + c->window)
+                blame(j, r->key, "more items than its host had credit for");
 }
 
 static void on_worker_dead(sim_judge *j, const sim_record *r)

@@ -15,7 +15,7 @@
 
 typedef enum sim_fact {
         /* hosts */
-        SIM_STARTED,   /* .a: milliseconds to its deadline from now on, UINT64_MAX: none */
+        SIM_STARTED,   /* .a: milliseconds to its deadline from now on, UINT64_MAX: none; .b: items taken ahead */
         SIM_CLOCKED,   /* its deadline counts from now on */
         SIM_ENDED,     /* .a: an outcome; .b: digest of the value */
         SIM_ABANDONED, /* nobody waits for it any more */

@@ -37,6 +37,9 @@ typedef enum plant {
         RESENDS_TO_OTHERS,
         NEVER_ACKNOWLEDGES,
         FORGETS_CANCELS,
+        SKIPS_AN_ITEM,
+        LOSES_AN_ITEM,
+        TELLS_ITEMS_TWICE,
         PLANTS
 } plant;
 
@@ -50,11 +53,14 @@ static const struct {
         [STRANGERS_CANCEL] = {"strangers-cancel", {"nobody who may", "result was lost"}},
         [ALTERS_VALUES] = {"alters-values", {"not the bytes"}},
         [SWALLOWS_CANCELS] = {"swallows-cancels", {"open", "not answered"}},
-        [CONFIRMS_EARLY] = {"confirms-early", {"never began, but it had", "side effect after"}},
+        [CONFIRMS_EARLY] = {"confirms-early", {"never began, but it had", "never would", "side effect after"}},
         [MISSES_DEATHS] = {"misses-deaths", {"open", "without an outcome", "not answered"}},
         [RESENDS_TO_OTHERS] = {"resends-to-others", {"two instances", "run twice"}},
         [NEVER_ACKNOWLEDGES] = {"never-acknowledges", {"kept at the server"}},
         [FORGETS_CANCELS] = {"forgets-cancels", {"accepted after its cancel"}},
+        [SKIPS_AN_ITEM] = {"skips-an-item", {"result was lost"}}, /* the client sees that one is missing */
+        [LOSES_AN_ITEM] = {"loses-an-item", {"some are missing", "before its items had come"}},
+        [TELLS_ITEMS_TWICE] = {"tells-items-twice", {"not in order"}},
 };
 
 /* ---- the wraps ---- */
@@ -168,6 +174,39 @@ void __wrap_agx_calls_ack(agx_client *c, uint64_t counter)
 {
         if (planted != NEVER_ACKNOWLEDGES || !toss(20))
                 __real_agx_calls_ack(c, counter);
+}
+
+/* At the server, on a new link. */
+void __real_agx_items_rewind(agx_items *items);
+void __wrap_agx_items_rewind(agx_items *items);
+void __wrap_agx_items_rewind(agx_items *items)
+{
+        uint64_t seq;
+
+        __real_agx_items_rewind(items);
+        if (planted == SKIPS_AN_ITEM && agx_items_more(items))
+                agx_items_tell(items, &seq);
+}
+
+/* At the client: on a new link that begins with items which came before, these once more, or the first new one never. */
+bool __real_agx_flow_item(agx_client *c, agx_client_call *call, const agx_rpc_event *rpc);
+bool __wrap_agx_flow_item(agx_client *c, agx_client_call *call, const agx_rpc_event *rpc);
+bool __wrap_agx_flow_item(agx_client *c, agx_client_call *call, const agx_rpc_event *rpc)
+{
+        static const agx_client_call *loses;
+        bool again = call->synced != c->link_serial && rpc->seq < call->seen;
+
+        if (again && planted == TELLS_ITEMS_TWICE) {
+                call->seen = rpc->seq;
+                call->consumed = call->consumed < rpc->seq ? call->consumed : rpc->seq;
+        }
+        if (again && planted == LOSES_AN_ITEM)
+                loses = call;
+        if (loses == call && rpc->seq == call->seen) {
+                loses = NULL;
+                ++call->seen;
+        }
+        return __real_agx_flow_item(c, call, rpc);
 }
 
 /* ---- looking for them ---- */

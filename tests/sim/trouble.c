@@ -50,7 +50,7 @@ static void draw_work(sim_plan *p, sim_clock *c)
         p->end_one_in = (unsigned)PICK(c, 0, 20, 6);
         p->cancel_one_in = (unsigned)PICK(c, 0, 20, 4);
         p->deadline_one_in = (unsigned)PICK(c, 0, 20, 5);
-        p->stream_one_in = (unsigned)PICK(c, 0, 20, 4);
+        p->stream_one_in = (unsigned)PICK(c, 0, 20, 4, 2);
         p->large_one_in = (unsigned)PICK(c, 0, 0, 200, 40);
 }
 
