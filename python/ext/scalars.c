@@ -320,9 +320,11 @@ PyObject *agx_scalars_load(agx_view pickle)
         bool ok = pickle.n >= 4 && pickle.n <= LONGEST && r.at[0] == 0x80 && (r.at[1] == 4 || r.at[1] == 5) &&
                   pickle.p[pickle.n - 1] == '.';
 
+        if (!ok)
+                return NULL;
         r.end = r.at + pickle.n - 1; /* the last opcode is STOP; one that comes before it is unknown to step() */
-        r.at += ok ? 2 : 0;
-        ok = ok && skip_frame(&r);
+        r.at += 2;
+        ok = skip_frame(&r);
         while (ok && r.at < r.end)
                 ok = step(&r, *r.at++);
         if (ok && r.n == 1 && r.mark == NO_MARK)
