@@ -746,9 +746,11 @@ def _clean(text: str) -> str:
 
 
 def _warn(message: str, *args: object) -> None:
-    import logging
-
-    logging.getLogger("agentix.worker").warning(message, *args)
+    """Say it on stderr: what goes through logging is sent to the host, which a thread that reads must not wait for."""
+    try:
+        print(f"agentix worker: {message % args}", file=sys.__stderr__, flush=True)
+    except (OSError, ValueError, AttributeError):  # it was closed
+        pass
 
 
 def _flush() -> None:
