@@ -396,6 +396,16 @@ static bool is_never_seen(const agx_rpc_event *rpc)
         return is_unavailable(rpc) && rpc->fault.reason.p && agx_view_eq(rpc->fault.reason, AGX_VIEW("never_seen"));
 }
 
+/* A server that has never seen what was sent whole breaks its word at some point; one that lost it with a link does not. */
+static bool may_send_again(agx_client *c, agx_client_call *call)
+{
+        if (call->reasked_on != c->link_serial)
+                call->reasks_there = 0;
+        call->reasked_on = c->link_serial;
+        ++call->reasks;
+        return call->reasks_there++ < AGX_CLIENT_REASKS_MAX;
+}
+
 static void send_again(agx_client *c, agx_client_call *call)
 {
         agx_calls_unlink(c, call);
@@ -449,7 +459,7 @@ static void on_rpc(agx_client *c, const agx_rpc_event *rpc, uint64_t now_ms)
         if (call && is_never_seen(rpc)) {
                 if (call->state != CALL_LINKED)
                         return;
-                if (call->reasks++ < AGX_CLIENT_REASKS_MAX) {
+                if (may_send_again(c, call)) {
                         send_again(c, call);
                         return;
                 }

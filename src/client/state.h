@@ -46,6 +46,8 @@ struct agx_client_call {
         unsigned losses;       /* connections lost under it */
         unsigned polls;        /* 202s in a row */
         unsigned reasks;       /* never_seen answers */
+        uint32_t reasked_on;   /* the link that gave the last of them */
+        unsigned reasks_there; /* and how many it gave */
         uint64_t allowed_ms;   /* UINT64_MAX: no deadline */
         uint64_t deadline_ms;  /* once the clock runs */
         uint64_t pause_ms;     /* PAUSED: until then */

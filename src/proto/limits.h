@@ -142,7 +142,7 @@
 #define AGX_CLIENT_ACKS_KEPT 4096         /* results consumed and not yet acknowledged; the oldest is forgotten */
 #define AGX_CLIENT_ACKS_SENT 256          /* of them in one request */
 #define AGX_CLIENT_ACKS_SAID 1024         /* said last on a link; said again on the next one, since they may be lost */
-#define AGX_CLIENT_REASKS_MAX 8           /* times a call is sent anew because the server says it never saw it */
+#define AGX_CLIENT_REASKS_MAX 8           /* times in a row that one link's server may say it never saw a call */
 #define AGX_CLIENT_LINK_BYTES (64u << 20) /* bytes of events that wait to be sent on a link; more calls are held back */
 #define AGX_CLIENT_LINK_PACKETS 4096      /* packets, likewise */
 #define AGX_CLIENT_LINK_STEADY_MS 5000    /* a link that lasted so long was no failure when it ends */

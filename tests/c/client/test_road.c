@@ -723,6 +723,27 @@ static void test_result_overtakes_the_202(void **state)
         close_server(&s);
 }
 
+static void test_lost_with_every_link(void **state)
+{
+        agx_client_config config = link_config(UINT64_MAX);
+        agx_client_call *call;
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        call = call_with(&s, "x");
+        settle(&s);
+        for (int i = 0; i < 3 * AGX_CLIENT_REASKS_MAX; ++i) {
+                cut_link(&s);
+                s.n_calls = 0; /* it came to the server and was lost there, with the link */
+                let_pass(&s, 20000);
+                assert_int_equal(s.n_calls, 1);
+        }
+        end_call(&s, &s.calls[0]);
+        assert_is_value(&s, call, "x");
+        close_server(&s);
+}
+
 static void test_never_seen_for_ever(void **state)
 {
         agx_client_config config = link_config(UINT64_MAX);
@@ -988,6 +1009,7 @@ int main(void)
                 cmocka_unit_test(test_large_arguments_and_values),
                 cmocka_unit_test(test_lost_while_it_is_sent),
                 cmocka_unit_test(test_result_overtakes_the_202),
+                cmocka_unit_test(test_lost_with_every_link),
                 cmocka_unit_test(test_never_seen_for_ever),
                 cmocka_unit_test(test_outcomes_of_strangers_are_passed_over),
                 cmocka_unit_test(test_hostile_events_end_the_link_only),
