@@ -5,8 +5,9 @@
  *
  * The first byte chooses the session, the second into what pieces bytes are cut. Then steps, a byte each; some are
  * followed by a length and so many bytes: raw, or as a text or binary message in a well-formed frame, or as the answer to
- * the request that waits. Whatever comes, every call ends at most once and has ended after the shutdown, and nothing that
- * was lent is looked at afterwards.
+ * the request that waits. Half of the calls take items, some at once, some when time passes. Whatever comes, every call
+ * ends at most once and has ended after the shutdown, no more items come than were asked for and none after the end, and
+ * nothing that was lent is looked at afterwards.
  */
 #include "client/session.h"
 #include "wire/ws_handshake.h"
@@ -31,6 +32,10 @@ typedef struct run {
         end ends[CONNS];
         agx_client_call *calls[CALLS];
         char *arguments[CALLS];
+        struct {
+                uint64_t window, held; /* items that were taken and not consumed */
+                size_t bytes;
+        } streams[CALLS];
         uint64_t now;
         size_t cut;
         bool stalled;
@@ -49,6 +54,45 @@ static void forget(run *r, size_t at)
         r->calls[at] = NULL;
         free(r->arguments[at]);
         r->arguments[at] = NULL;
+}
+
+static size_t place_of(const run *r, const agx_client_call *call)
+{
+        for (size_t i = 0; i < CALLS; ++i)
+                if (r->calls[i] == call)
+                        return i;
+        must(false);
+        return 0;
+}
+
+static void consume(run *r, size_t at)
+{
+        if (r->calls[at] && r->streams[at].held)
+                agx_client_consumed(r->client, r->calls[at], r->streams[at].held, r->streams[at].bytes, r->now);
+        r->streams[at].held = r->streams[at].bytes = 0;
+}
+
+static void take_items(run *r)
+{
+        agx_client_call *call;
+
+        while ((call = agx_client_next_streaming(r->client))) {
+                agx_buf body = AGX_BUF_NULL(0);
+                size_t at = place_of(r, call);
+                volatile size_t sum = 0;
+                agx_view value;
+
+                while (agx_client_call_next_item(r->client, call, &body, &value)) {
+                        (void)sum;
+                        for (size_t i = 0; i < value.n; ++i)
+                                sum += (uint8_t)value.p[i];
+                        must(++r->streams[at].held <= r->streams[at].window);
+                        r->streams[at].bytes += value.n;
+                        agx_buf_deinit(&body);
+                }
+                if (at & 1)
+                        consume(r, at);
+        }
 }
 
 static void take_done(run *r)
@@ -243,6 +287,7 @@ static void work(run *r)
                 agx_client_wish wish = agx_client_next_wish(r->client);
 
                 if (wish.kind == AGX_CLIENT_WISH_NONE) {
+                        take_items(r);
                         take_done(r);
                         return;
                 }
@@ -280,8 +325,10 @@ static void start(run *r, size_t at)
         r->arguments[at] = malloc(n);
         must(r->arguments[at]);
         memset(r->arguments[at], 'a', n);
-        if (agx_client_start(r->client, AGX_VIEW("m::f"), agx_view_of(r->arguments[at], n), AGX_VIEW_NULL,
-                             at & 1 ? 3000 : UINT64_MAX, NULL, r->now, &r->calls[at]))
+        r->streams[at].window = at & 8 ? 1 + (at & 7) : 0;
+        r->streams[at].held = r->streams[at].bytes = 0;
+        if (agx_client_start_stream(r->client, AGX_VIEW("m::f"), agx_view_of(r->arguments[at], n), AGX_VIEW_NULL,
+                                    r->streams[at].window, at & 1 ? 3000 : UINT64_MAX, NULL, r->now, &r->calls[at]))
                 forget(r, at);
 }
 
@@ -334,6 +381,8 @@ static void step(run *r, agx_view *in)
         case STEP_TIME:
                 r->now += (uint64_t)1 << (at & 15);
                 agx_client_tick(r->client, r->now);
+                for (size_t i = 0; i < CALLS; ++i)
+                        consume(r, i);
                 break;
         case STEP_CALL:
                 start(r, at % CALLS);
