@@ -13,6 +13,7 @@ enum { BYTES = 6000 };
 static const agx_ledger_bounds roomy = {.calls_max = 1000,
                                         .kept_max = 1000,
                                         .kept_bytes = 1 << 20,
+                                        .item_bytes = 1 << 20,
                                         .inline_ms = 30000,
                                         .window = 4096,
                                         .sessions_max = 1000,
@@ -22,6 +23,7 @@ static const agx_ledger_bounds roomy = {.calls_max = 1000,
 static const agx_ledger_bounds tight = {.calls_max = 20,
                                         .kept_max = 4,
                                         .kept_bytes = 40,
+                                        .item_bytes = 60,
                                         .inline_ms = 500,
                                         .window = 4096,
                                         .sessions_max = 1000,
@@ -56,6 +58,7 @@ static void many(const agx_ledger_bounds *bounds, bool polite)
         assert_in_range(sum.runs, 3000, SIZE_MAX);
         assert_in_range(sum.outcomes, 1000, SIZE_MAX);
         assert_in_range(sum.gone, 1000, SIZE_MAX);
+        assert_in_range(sum.items, 200, SIZE_MAX);
 }
 
 static void polite_hosts_are_told_exactly_once(void **state)

@@ -21,7 +21,8 @@ typedef struct fact {
         uint64_t grace_at;  /* since a cancel was passed on */
         char outcome[TEXT]; /* "value", or the fault's type; "" while none was told */
         bool owed[N_LINKS];
-        unsigned asked[N_LINKS]; /* how many tellings there may be, at most, where hosts are not polite */
+        uint64_t expected[N_LINKS]; /* the next item on it; UINT64_MAX: none came yet */
+        unsigned asked[N_LINKS];    /* how many tellings there may be, at most, where hosts are not polite */
 } fact;
 
 typedef struct line {
@@ -404,6 +405,7 @@ static void forget_link(run *r, size_t n)
         for (size_t i = 0; i < N_IDS; i++) {
                 r->facts[i].owed[n] = false;
                 r->facts[i].asked[n] = 0;
+                r->facts[i].expected[n] = UINT64_MAX;
         }
 }
 
@@ -460,10 +462,10 @@ static void say(run *r, size_t n, const agx_rpc_event *event, const agx_view *id
         look_at_frames(r);
 }
 
-/* Whether this host may ask; then it is owed an answer. */
+/* Whether this host may ask; then it is owed an answer. Of a stream whose items are about to be told it hears anyway. */
 static bool ask(run *r, fact *f, size_t n)
 {
-        if (r->trial->polite && f->owed[n])
+        if (r->trial->polite && (f->owed[n] || agx_rpc_queue_has_answer(&r->links[n].real, agx_view_str(f->id))))
                 return false;
         f->owed[n] = true;
         f->asked[n]++;
@@ -486,6 +488,8 @@ static void do_call(run *r)
                 return;
         if (take(r) % 8)
                 event.arguments = AGX_VIEW("A");
+        event.has_stream = take(r) % 2;
+        event.stream = 4;
         say(r, n, &event, NULL, 0);
 }
 
@@ -550,6 +554,16 @@ static void do_cancel(run *r)
         pass_time(r, 0); /* a grace may be over at once */
 }
 
+static void do_credit(run *r)
+{
+        fact *f = pick_running(r);
+        size_t n;
+
+        if (pick_link(r, &n))
+                say(r, n, &(agx_rpc_event){.kind = AGX_RPC_CREDIT, .call_id = agx_view_str(f->id), .n = take(r) % 4},
+                    NULL, 0);
+}
+
 /* ---- what hosts are told ---- */
 
 /* It says that there is none, or none yet. */
@@ -575,11 +589,51 @@ static void judge_outcome(run *r, fact *f, const agx_rpc_event *event)
         r->trial->outcomes++;
 }
 
+/* Items come in order, none twice on one link; a new one begins with those that were not consumed. */
+static void judge_item(run *r, size_t n, fact *f, const agx_rpc_event *event)
+{
+        uint64_t expected = f->expected[n] == UINT64_MAX ? 0 : f->expected[n];
+        agx_resume answer;
+        agx_call *call;
+
+        check(r,
+              !agx_ledger_resume(r->calls.ledger, agx_rpc_session(&r->links[n].real), event->call_id, r->now, &answer,
+                                 &call),
+              "no memory", f);
+        check(r, call != NULL, "an item of another session's call, or after its end was dropped", f);
+        if (!call)
+                return;
+        if (expected < call->items.first)
+                expected = call->items.first;
+        check(r, event->seq == expected && event->seq < call->items.next, "not the next item", f);
+        check(r, agx_view_eq(event->value, event->call_id), "another call's item", f);
+        f->expected[n] = event->seq + 1;
+        r->trial->items++;
+}
+
+/* An end comes after all items that were not consumed. */
+static void judge_items_told(run *r, size_t n, fact *f)
+{
+        agx_resume answer;
+        agx_call *call;
+
+        if (!agx_ledger_resume(r->calls.ledger, agx_rpc_session(&r->links[n].real), agx_view_str(f->id), r->now,
+                               &answer, &call) &&
+            call && call->items.first < call->items.next)
+                check(r, f->expected[n] == call->items.next, "an end before all items were told", f);
+}
+
 static void judge(run *r, size_t n, const agx_rpc_event *event)
 {
         fact *f = fact_of(r, event->call_id);
         bool unavailable = is_no_end(event);
 
+        if (event->kind == AGX_RPC_ITEM) {
+                judge_item(r, n, f, event);
+                return;
+        }
+        if (!unavailable)
+                judge_items_told(r, n, f);
         if (r->trial->polite)
                 check(r, f->owed[n], "told though nothing was owed", f);
         else
@@ -601,7 +655,7 @@ static void judge_owner(run *r, size_t n, const agx_rpc_event *event)
         agx_call *call;
         agx_view session = agx_rpc_session(&r->links[n].real);
 
-        if (is_no_end(event))
+        if (is_no_end(event) || event->kind == AGX_RPC_ITEM)
                 return;
         check(r, !agx_ledger_resume(r->calls.ledger, session, event->call_id, r->now, &answer, &call), "no memory",
               NULL);
@@ -641,6 +695,44 @@ static void do_pull(run *r)
 }
 
 /* ---- chance ---- */
+
+/* A worker gives an item: of a call that can be a stream. */
+static void give_item(run *r)
+{
+        worker *w = &r->workers[take(r) % N_WORKERS];
+        agx_call *call = w->number ? running(r, w->number, take(r)) : NULL;
+        agx_frame frame = {.kind = AGX_FRAME_ITEM};
+        uint64_t number;
+        const char *odd;
+        bool ended;
+
+        if (!call)
+                return;
+        number = call->worker;
+        frame.call_id = frame.value = agx_call_id(call);
+        frame.seq = call->items.next;
+        if (!call->streams) {
+                check(r, !agx_calls_item(&r->calls, number, &frame, &ended, &odd), "an item of no stream counted",
+                      NULL);
+                return;
+        }
+        call = agx_calls_item(&r->calls, number, &frame, &ended, &odd);
+        check(r, call != NULL, "an item did not count", NULL);
+        if (!call)
+                return;
+        if (ended) {
+                deliver(r, call);
+                look_at_load(r, number);
+        } else {
+                agx_rpc_streams(&r->rpc, call);
+        }
+}
+
+static void do_items(run *r)
+{
+        for (size_t i = 1 + take(r) % 6; i > 0; i--)
+                give_item(r);
+}
 
 static void do_end(run *r)
 {
@@ -689,11 +781,12 @@ static void do_long_time(run *r)
 typedef void (*operation)(run *r);
 
 /* By how often. */
-static const operation operations[32] = {do_call,     do_call,     do_call,   do_call,  do_call,  do_call,   do_call,
-                                         do_resume,   do_resume,   do_resume, do_ack,   do_ack,   do_cancel, do_cancel,
-                                         do_post,     do_post,     do_post,   do_pull,  do_pull,  do_pull,   do_pull,
-                                         do_end,      do_ends,     do_ends,   do_spawn, do_spawn, do_attach, do_detach,
-                                         do_post_end, do_post_end, do_time,   do_death};
+static const operation operations[40] = {
+        do_call, do_call,  do_call,   do_call,   do_call,  do_call,  do_call,   do_resume, do_resume,   do_resume,
+        do_ack,  do_ack,   do_cancel, do_cancel, do_post,  do_post,  do_post,   do_pull,   do_pull,     do_pull,
+        do_pull, do_end,   do_ends,   do_ends,   do_spawn, do_spawn, do_attach, do_detach, do_post_end, do_post_end,
+        do_time, do_death, do_items,  do_items,  do_items, do_items, do_credit, do_credit, do_pull,     do_items,
+};
 
 static void step(run *r)
 {
@@ -704,7 +797,7 @@ static void step(run *r)
         if (byte == 255)
                 do_long_time(r);
         else
-                operations[byte % 32](r);
+                operations[byte % 40](r);
         look_at_frames(r);
 }
 

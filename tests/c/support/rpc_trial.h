@@ -8,6 +8,7 @@
  *   - a call has one outcome, and every telling of it is the same;
  *   - an outcome is told to the call's own session, on its last link, and only if it is owed there: because it was asked
  *     for since, or because the call ended;
+ *   - items are told in order, on one link each once, and before the end;
  *   - what is owed is told: in the end nothing is.
  *
  * A polite host asks for an id only if nothing is owed; then an id is told exactly as often as it is asked for.
@@ -19,7 +20,7 @@ typedef struct rpc_trial {
         bool polite;
         bool stutter; /* a planted bug: now and then an end is told twice */
         /* What happened. */
-        size_t operations, runs, outcomes, gone;
+        size_t operations, runs, outcomes, gone, items;
         char where[160];
 } rpc_trial;
 
