@@ -166,13 +166,14 @@ static void check_outcome(sim_judge *j, row *c, const sim_record *r, uint64_t ou
         }
 }
 
-static bool may_be_dropped(sim_judge *j, const row *c, uint64_t now)
+static bool may_be_dropped(sim_judge *j, row *c, uint64_t now)
 {
         if (c->evicted || c->repeated || (c->answered && now >= c->answered_at + j->rules.inline_ms))
                 return true;
         if (!j->loose)
                 return false;
         --j->loose;
+        c->evicted = true; /* whoever asks for it again is told the same */
         return true;
 }
 
