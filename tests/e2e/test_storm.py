@@ -268,7 +268,8 @@ async def answers_to_resume(url: str, session: str, ids: list[str]) -> Counter[s
     base = "http://127.0.0.1" if unix else url
     await stock.connect(base, transports=["websocket"], namespaces=["/rpc"], auth={"session": session})
     await stock.emit("resume", msgpack.packb({"call_ids": ids}), namespace="/rpc")
-    await eventually(lambda: len(told) == len(ids), "every id is answered", 60)
+    while (before := len(told)) < len(ids):  # many answers take a while on a busy machine: what must not be is silence
+        await eventually(lambda before=before: len(told) > before, f"every id is answered: {before} of {len(ids)}", 30)
     await stock.disconnect()
     await http.close()
     return Counter(told.values())
@@ -314,14 +315,15 @@ async def all_is_over(host: Host, runtime: Runtime, shim: Shim, resting: int) ->
         shim.links(),
         of_port(runtime.url),
     )
-    ids = [f"{client._core.session}-{i + 1}" for client in host.clients for i in range(3 * len(host.begun))]
+    ids = [f"{client._core.session}-{i + 1}" for client in host.clients for i in range(len(host.begun) + 100)]
     answers: Counter[str] = Counter()
     for client in host.clients:
         answers += await answers_to_resume(
             runtime.url, client._core.session, [i for i in ids if i.startswith(client._core.session)]
         )
     kept = sum(n for answer, n in answers.items() if "Unavailable" not in answer)
-    assert kept == state["retained"] <= counts["acks"], (answers, state, counts)
+    later = await state_of(runtime)  # a result that was answered inline goes by itself after a while
+    assert later["retained"] <= kept <= state["retained"] <= counts["acks"], (answers, state, later, counts)
     for _ in range(500):
         if descriptors(runtime.pid) <= resting and len(runtime.workers()) <= 1:
             break

@@ -243,7 +243,8 @@ class Shim:
                     await asyncio.wait_for(writer.wait_closed(), 0.5)
         finally:
             for writer in link._writers:
-                writer.transport.abort()
+                with contextlib.suppress(AttributeError):  # asyncio's own, of a transport that has closed by itself
+                    writer.transport.abort()
             del self._links[link.number]
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
