@@ -158,6 +158,25 @@ int agx_stage_cache(char **cache, agx_why *why)
         return private_directory(cache, why) ? AGX_WHY_E_TOLD : resolve(cache);
 }
 
+/*
+ * Whether nobody works in a stage: its lock can be taken, or it has none, since its builder was killed before it made one or
+ * its remover after that had removed it. One that is just being made is spared.
+ */
+static bool is_abandoned(const char *stage, int *lock)
+{
+        char path[PATH_MAX + 8];
+        struct stat st;
+
+        if (snprintf(path, sizeof(path), "%s/lock", stage) >= (int)sizeof(path))
+                return false;
+        *lock = open(path, O_RDWR | O_CLOEXEC);
+        if (*lock < 0 && errno != ENOENT)
+                return false;
+        if (lstat(*lock < 0 ? stage : path, &st) || time(NULL) - st.st_mtime <= GRACE_S)
+                return false;
+        return *lock < 0 || !flock(*lock, LOCK_EX | LOCK_NB);
+}
+
 static void sweep(const char *cache)
 {
         DIR *dir = opendir(cache);
@@ -165,20 +184,14 @@ static void sweep(const char *cache)
         agx_why ignored = AGX_WHY_NULL;
 
         while (dir && (entry = readdir(dir))) {
-                char path[PATH_MAX + NAME_MAX + 16];
-                struct stat st;
-                int lock;
+                _cleanup_(agx_freep) char *stage = NULL;
+                _cleanup_(agx_closep) int lock = -1;
 
                 if (strncmp(entry->d_name, "stage-", 6))
                         continue;
-                snprintf(path, sizeof(path), "%s/%s/lock", cache, entry->d_name);
-                lock = open(path, O_RDWR | O_CLOEXEC);
-                if (lock >= 0 && !fstat(lock, &st) && time(NULL) - st.st_mtime > GRACE_S &&
-                    !flock(lock, LOCK_EX | LOCK_NB)) {
-                        path[strlen(path) - 5] = 0;
-                        (void)agx_tree_remove(path, &ignored);
-                }
-                agx_closep(&lock);
+                stage = agx_tree_join(cache, entry->d_name);
+                if (stage && is_abandoned(stage, &lock))
+                        (void)agx_tree_remove(stage, &ignored);
         }
         if (dir)
                 closedir(dir);
