@@ -205,11 +205,11 @@ class DockerProvider(SandboxProvider):
             self._sweeping.add_done_callback(_take_note)
 
     async def _sweep(self, engine: str) -> None:
-        """Remove ended containers of dead hosts, and directories that no container belongs to."""
+        """Remove containers of dead hosts that ended or never ran, and directories that no container belongs to."""
         listed = (await self._command(engine, "list"))["message"]
         rows = [line.split("\t") for line in listed.splitlines()]
         for name, status, host in rows:
-            if status == "exited" and not _places.is_host_alive(host):
+            if status != "running" and not _places.is_host_alive(host):
                 await self._delete_foreign(name)
         known = {row[0] for row in rows}
         for path in await asyncio.to_thread(_places.left_directories, self._config.container_engine):
