@@ -1,14 +1,18 @@
 """Container engines, images and a bundle for tests.
 
-A Docker daemon that already runs is used as it is; where none runs, a private one is started, with data, socket and pid
-file of its own, and stopped by its pid at the end. Podman gets storage and settings of its own. No registry is asked
-for an image: they are imported from trees made here, and those made by mmdebstrap are cached between runs.
+A Docker daemon that already runs is used as it is; where none runs, a private one is started, with data, socket, pid
+file and bridge of its own, and stopped by its pid at the end. Podman gets storage, settings and a bridge of its own. So
+two runs at once do not meet, and the machine's network is afterwards what it was before. No registry is asked for an
+image: they are imported from trees made here, and those made by mmdebstrap are cached between runs.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -26,6 +30,8 @@ default_ulimits = ["nofile=20000:20000", "nproc=4096:4096"]
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
+[network]
+network_config_dir = "{root}/net"
 """
 LIMITS = "nofile=20000:20000"
 START_SECONDS = 60
@@ -40,8 +46,8 @@ class Engine:
         self.directory = os.path.dirname(program)
         self._private = private  # its images go with its storage
         self._images: dict[str, str] = {}
-        self._foreign: set[str] = set()
-        self._foreign = set(self.sandboxes())
+        self.foreign: set[str] = set()  # sandboxes that are no test's
+        self.foreign = set(self.sandboxes())
 
     def __call__(self, *args: str, check: bool = True) -> str:
         done = subprocess.run([self.program, *args], capture_output=True, text=True, check=False)
@@ -71,7 +77,7 @@ class Engine:
     def sandboxes(self) -> list[str]:
         """The names of all sandboxes, in whatever state, but for those that were there before the tests."""
         names = self("ps", "-a", "--filter", "label=agentix.sandbox", "--format", "{{.Names}}").split()
-        return [name for name in names if name not in self._foreign]
+        return [name for name in names if name not in self.foreign]
 
     def remove_all(self) -> None:
         for name in self.sandboxes():
@@ -95,7 +101,7 @@ def docker() -> Iterator[Engine]:
         yield from _using(Engine("docker", program, private=False))
         return
     with tempfile.TemporaryDirectory(prefix="agx-docker-", ignore_cleanup_errors=True) as root:
-        with _daemon(Path(root)) as socket:
+        with _bridge("d") as (bridge, _), _daemon(Path(root), bridge) as socket:
             before = os.environ.get("DOCKER_HOST")
             os.environ["DOCKER_HOST"] = socket
             try:
@@ -117,14 +123,15 @@ def _using(engine: Engine) -> Iterator[Engine]:
 
 
 @contextmanager
-def _daemon(root: Path) -> Iterator[str]:
+def _daemon(root: Path, bridge: str) -> Iterator[str]:
     socket = f"unix://{root}/docker.sock"
     daemon = shutil.which("dockerd") or "/usr/sbin/dockerd"
     assert os.path.exists(daemon), "dockerd is missing; tools/setup.sh installs it"
     places = [f"--data-root={root}/data", f"--exec-root={root}/exec", f"--pidfile={root}/pid", f"--host={socket}"]
+    network = [f"--bridge={bridge}", "--iptables=false", "--ip-masq=false", "--ip-forward=false"]
     with open(root / "log", "wb") as log:
         process = subprocess.Popen(
-            [daemon, f"--default-ulimit={LIMITS}", *places], stdout=log, stderr=log, start_new_session=True
+            [daemon, f"--default-ulimit={LIMITS}", *places, *network], stdout=log, stderr=log, start_new_session=True
         )
     try:
         _await_daemon(process, socket, root / "log")
@@ -160,14 +167,101 @@ def podman() -> Iterator[Engine]:
     with tempfile.TemporaryDirectory(prefix="agx-podman-", ignore_cleanup_errors=True) as root:
         wrapper = Path(root, "bin", "podman")
         wrapper.parent.mkdir()
-        Path(root, "containers.conf").write_text(CONTAINERS_CONF)
+        Path(root, "containers.conf").write_text(CONTAINERS_CONF.replace("{root}", root))
         wrapper.write_text(
             f"#!/bin/sh\nexport CONTAINERS_CONF={root}/containers.conf\n"
             f'exec {program} --root {root}/storage --runroot {root}/run --tmpdir {root}/tmp "$@"\n'
         )
         wrapper.chmod(0o755)
-        yield from _using(Engine("podman", str(wrapper), private=True))
-        _unmount_below(root)
+        try:
+            with _podmans_rules(), _bridge("p") as (bridge, network):
+                _describe_network(Path(root), bridge, network)
+                yield from _using(Engine("podman", str(wrapper), private=True))
+        finally:
+            _unmount_below(root)
+
+
+def _describe_network(root: Path, bridge: str, network: str) -> None:
+    """What CNI reads; addresses are kept track of below `root` too."""
+    ranges = [[{"subnet": f"{network}.0/24", "gateway": f"{network}.1"}]]
+    ipam = {"type": "host-local", "dataDir": f"{root}/addresses", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}]}
+    plugins = [
+        {"type": "bridge", "bridge": bridge, "isGateway": True, "ipMasq": True, "hairpinMode": True, "ipam": ipam},
+        {"type": "portmap", "capabilities": {"portMappings": True}},
+        {"type": "firewall"},
+    ]
+    (root / "net").mkdir()
+    (root / "net" / "podman.conflist").write_text(
+        json.dumps({"cniVersion": "0.4.0", "name": "podman", "plugins": plugins})
+    )
+
+
+@contextmanager
+def _podmans_rules() -> Iterator[None]:
+    """CNI never removes its chains: whoever is the last of the runs that found none does."""
+    with open(_cache() / ".podman", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        theirs = any("CNI-" in rule for _, rule in _rules())
+        try:
+            yield
+        finally:
+            if not theirs and _alone(lock.fileno()):
+                _remove_rules("CNI-")
+
+
+def _alone(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _rules() -> list[tuple[str, str]]:
+    """Each chain and rule of the machine, in the words of iptables-save, with its table."""
+    found: list[tuple[str, str]] = []
+    table = ""
+    for line in _run_root("iptables-save").splitlines():
+        if line.startswith("*"):
+            table = line[1:]
+        elif line.startswith((":", "-A ")):
+            found.append((table, line))
+    return found
+
+
+def _remove_rules(word: str) -> None:
+    ours = [(table, line) for table, line in _rules() if word in line]
+    for table, line in ours:
+        if line.startswith("-A "):
+            _run_root("iptables", "-t", table, "-D", *shlex.split(line)[1:])
+    for table, line in ours:
+        if line.startswith(f":{word}"):
+            _run_root("iptables", "-t", table, "-X", line[1:].split()[0])
+
+
+def _run_root(program: str, *args: str) -> str:
+    """Run a program that may be in a directory for root only."""
+    path = shutil.which(program) or f"/usr/sbin/{program}"
+    return subprocess.run([path, *args], capture_output=True, text=True, check=True).stdout
+
+
+# ---- what both need ----
+
+
+@contextmanager
+def _bridge(letter: str) -> Iterator[tuple[str, str]]:
+    """A bridge of ours, and the first three numbers of its addresses."""
+    name = f"agx-{letter}{os.getpid()}"
+    taken = _run_root("ip", "-4", "address")
+    numbers = [(os.getpid() + n) % 256 for n in range(256)]
+    network = next(net for net in (f"10.213.{n}" for n in numbers) if f"inet {net}." not in taken)
+    _run_root("ip", "link", "add", name, "type", "bridge")
+    try:
+        _run_root("ip", "address", "add", f"{network}.1/24", "dev", name)  # which nobody else takes from now on
+        _run_root("ip", "link", "set", name, "up")
+        yield name, network
+    finally:
+        _run_root("ip", "link", "delete", name)
 
 
 def _unmount_below(root: str) -> None:
