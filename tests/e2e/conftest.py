@@ -7,14 +7,20 @@ imports nothing from the directory it is started in or from PYTHONPATH. The host
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
+import box_bundle
+import engines
 import pytest
+from containers import PATIENCE, left
 
 import agentix
 
@@ -42,15 +48,59 @@ def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
-    """Run a coroutine, for a minute at most; the loop must not be told of an exception that nobody took."""
+    """Run a coroutine, for two minutes at most; the loop must not be told of an exception that nobody took."""
     complaints: list[dict[str, Any]] = []
 
     def runner(coroutine: Coroutine[Any, Any, Any]) -> Any:
         async def main() -> Any:
             asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-            return await asyncio.wait_for(coroutine, 60)
+            return await asyncio.wait_for(coroutine, PATIENCE)
 
         return asyncio.run(main())
 
     yield runner
     assert complaints == []
+
+
+# ---- containers: one bundle, one docker, one podman for all tests that want them ----
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> box_bundle.Bundle:
+    return box_bundle.shared(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[engines.Engine]:
+    with engines.docker() as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def podman_engine() -> Iterator[engines.Engine]:
+    with engines.podman() as engine:
+        yield engine
+
+
+@pytest.fixture(params=["docker", "podman"])
+def engine(request: pytest.FixtureRequest) -> engines.Engine:
+    return request.getfixturevalue(f"{request.param}_engine")
+
+
+@pytest.fixture
+def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The backend's directory on the host, this test's own; nothing may be left in it."""
+    root = Path(tempfile.mkdtemp(prefix="agx-"))  # a short name: the path of a socket must fit
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(root))
+    yield root / f"agentix-{os.getuid()}"
+    try:
+        assert left(root / f"agentix-{os.getuid()}") == []
+    finally:
+        shutil.rmtree(root)
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """No sandbox may outlive the test."""
+    yield
+    assert {engine.kind: engine.sandboxes() for engine in engines.started if engine.sandboxes()} == {}

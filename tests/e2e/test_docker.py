@@ -7,17 +7,14 @@ import contextlib
 import os
 import random
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +22,7 @@ import box_bundle
 import engines
 import pytest
 from agentix.provider.docker import DockerProvider, DockerProviderConfig, PodmanProvider
+from containers import PATIENCE, host, left, provider_of, running, until
 
 sys.path.insert(0, str(box_bundle.BOX / "src"))
 
@@ -33,61 +31,7 @@ import box_targets as t
 from agentix import RemoteCallError, RuntimeUnreachable, SandboxConfig, SandboxResource
 from agentix.provider import providers
 
-PATIENCE = 120.0
-
-
-@pytest.fixture(scope="session")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> box_bundle.Bundle:
-    return box_bundle.shared(tmp_path_factory)
-
-
-@pytest.fixture(scope="session")
-def docker_engine() -> Iterator[engines.Engine]:
-    with engines.docker() as engine:
-        yield engine
-
-
-@pytest.fixture(scope="session")
-def podman_engine() -> Iterator[engines.Engine]:
-    with engines.podman() as engine:
-        yield engine
-
-
-@pytest.fixture(params=["docker", "podman"])
-def engine(request: pytest.FixtureRequest) -> engines.Engine:
-    return request.getfixturevalue(f"{request.param}_engine")
-
-
-@pytest.fixture(autouse=True)
-def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The backend's directory on the host, this test's own; nothing may be left in it."""
-    root = Path(tempfile.mkdtemp(prefix="agx-"))  # a short name: the path of a socket must fit
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(root))
-    yield root / f"agentix-{os.getuid()}"
-    try:
-        assert left(root / f"agentix-{os.getuid()}") == []
-    finally:
-        shutil.rmtree(root)
-
-
-@pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    yield
-    assert {engine.kind: engine.sandboxes() for engine in engines.started if engine.sandboxes()} == {}
-
-
-def left(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.glob("*") if not path.name.startswith("host-"))
-
-
-@pytest.fixture
-def run() -> Callable[[Any], Any]:
-    return lambda coroutine: asyncio.run(asyncio.wait_for(coroutine, PATIENCE))
-
-
-def provider_of(engine: engines.Engine, **settings: Any) -> DockerProvider:
-    cls = PodmanProvider if engine.kind == "podman" else DockerProvider
-    return cls(DockerProviderConfig(container_engine=engine.program, **settings))
+pytestmark = pytest.mark.usefixtures("places", "nothing_left")
 
 
 # ---- the canonical path ----
@@ -594,32 +538,6 @@ def test_errors_of_the_body_and_timeouts(run: Any, docker_engine: engines.Engine
     run(main())
 
 
-HOST = """
-import asyncio, signal, sys
-sys.path.insert(0, {box!r})
-import box_targets as t
-from agentix import SandboxConfig
-from agentix.provider.docker import DockerProvider, DockerProviderConfig
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
-async def main():
-    provider = DockerProvider(DockerProviderConfig(container_engine={program!r}, lease={lease!r}))
-    config = SandboxConfig(image={image!r}, bundle={bundle!r})
-{body}
-try:
-    asyncio.run(main())
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-"""
-
-
-def host(engine: engines.Engine, bundle: box_bundle.Bundle, body: str, lease: float = 900) -> subprocess.Popen[str]:
-    """Another host process."""
-    settings: dict[str, Any] = {"program": engine.program, "image": engine.image("busybox"), "bundle": bundle.directory}
-    body = "".join(f"    {line}\n" for line in body.splitlines())
-    code = HOST.format(box=str(box_bundle.BOX / "src"), lease=lease, body=body, **settings)
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-
-
 @pytest.mark.parametrize("delay", [0.3, 0.6, 0.9, None])
 def test_interrupting_the_host(docker_engine: engines.Engine, bundle: box_bundle.Bundle, delay: float | None) -> None:
     body = "print('go', flush=True)\nasync with provider.session(config) as s:\n"
@@ -704,16 +622,6 @@ def test_a_killed_host(run: Any, engine: engines.Engine, bundle: box_bundle.Bund
             await until(lambda: not ids & set(left(places)))
 
     run(main())
-
-
-def running(engine: engines.Engine) -> list[str]:
-    up = engine("ps", "--format", "{{.Names}}").split()
-    return [name for name in engine.sandboxes() if name in up]
-
-
-async def until(true: Callable[[], object]) -> None:
-    while not await asyncio.to_thread(true):  # noqa: ASYNC110
-        await asyncio.sleep(0.1)
 
 
 def test_a_handle_renews_the_lease(run: Any, docker_engine: engines.Engine, bundle: box_bundle.Bundle) -> None:

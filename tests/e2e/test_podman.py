@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
+from typing import Any
 
 import box_bundle
 import engines
@@ -17,20 +17,24 @@ import box_targets as t
 
 from agentix import SandboxConfig
 
+pytestmark = pytest.mark.usefixtures("places", "nothing_left")
+
 
 @pytest.mark.parametrize("network", [None, "none"])
 def test_by_its_own_module_and_name(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, network: str | None
+    run: Any,
+    podman_engine: engines.Engine,
+    bundle: box_bundle.Bundle,
+    monkeypatch: pytest.MonkeyPatch,
+    network: str | None,
 ) -> None:
-    async def main(provider: podman.PodmanProvider, config: SandboxConfig) -> None:
+    config = SandboxConfig(image=podman_engine.image("scratch"), bundle=bundle.directory)
+
+    async def main(provider: podman.PodmanProvider) -> None:
         async with provider.session(config) as sandbox:
             assert (await sandbox.remote(t.environ))["container"] == "podman"
-        assert engine.sandboxes() == []
 
-    bundle = box_bundle.shared(tmp_path_factory)
-    with engines.podman() as engine:
-        monkeypatch.setenv("PATH", str(engine.directory), prepend=":")
-        config = SandboxConfig(image=engine.image("scratch"), bundle=bundle.directory)
-        settings = podman.DockerProviderConfig(container_engine="podman", network=network)
-        for provider in (podman.PodmanProvider(), podman.PodmanProvider(settings)):
-            asyncio.run(asyncio.wait_for(main(provider, config), 120))
+    monkeypatch.setenv("PATH", podman_engine.directory, prepend=":")
+    settings = podman.DockerProviderConfig(container_engine="podman", network=network)
+    for provider in (podman.PodmanProvider(), podman.PodmanProvider(settings)):
+        run(main(provider))
