@@ -16,7 +16,7 @@ readonly APT_PACKAGES=(
   libc6-dev ninja-build pkg-config
   libuv1-dev libmsgpack-dev nettle-dev libcmocka-dev
   libarchive-dev libzstd-dev busybox-static nix-bin
-  docker.io podman runc containernetworking-plugins iproute2 iptables mmdebstrap
+  docker.io podman runc containernetworking-plugins iproute2 iptables mount mmdebstrap
 )
 
 check_only=no
@@ -38,13 +38,12 @@ as_root() {
   fi
 }
 
-installed() { [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
-
 # Installs what is missing of the packages named.
 need_packages() {
-  local missing=() package
+  local missing=() package have
+  have=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null || true)
   for package in "$@"; do
-    installed "$package" || missing+=("$package")
+    grep -qxF "installed $package" <<<"$have" || missing+=("$package")
   done
   [[ ${#missing[@]} -eq 0 ]] && return 0
   [[ $check_only == yes ]] && die "missing packages: ${missing[*]}"
