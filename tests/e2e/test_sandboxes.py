@@ -76,6 +76,21 @@ def test_ps_rm_and_prune(run: Any, engine: engines.Engine, bundle: box_bundle.Bu
     run(main())
 
 
+def test_a_container_that_never_ran(run: Any, engine: engines.Engine, bundle: box_bundle.Bundle) -> None:
+    """Its host was killed between `create` and `start`: no lease ends it, so the next provider does."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    name, nobody = "agentix-0000dead", f"{boot}:{1 << 22}:1"
+    labels = [f"--label=agentix.{key}={value}" for key, value in (("sandbox", name), ("host", nobody), ("lease", "9"))]
+    engine("create", "--name", name, *labels, engine.image("busybox"), "/bin/sleep", "99")
+
+    async def main() -> None:
+        config = SandboxConfig(image=engine.image("busybox"), bundle=bundle.directory)
+        async with provider_of(engine).session(config) as sandbox:
+            await until(lambda: engine.sandboxes() == [sandbox.sandbox_id])
+
+    run(main())
+
+
 # ---- kill -9 at any moment ----
 
 
