@@ -33,7 +33,7 @@ def check_bundles(where: Path, env: dict[str, str]) -> None:
 
 
 def grow_old(cache: Path) -> None:
-    """Young stages are left alone, as one that is just being made has no lock yet; one more without a lock joins them."""
+    """Young stages are left alone: one that is just being made has no lock yet. Adds one without a lock, too."""
     (cache / "stage-000000" / "tree").mkdir(parents=True)
     for stage in cache.glob("stage-*"):
         for path in (stage / "lock", stage):
