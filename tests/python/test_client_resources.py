@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import resource
+import subprocess
 import sys
 from typing import Any
 
@@ -86,6 +87,16 @@ def test_closed_at_once_the_descriptors_are_gone(run: Any) -> None:
 
 
 def test_calls_leave_no_memory_behind() -> None:
+    """In a process of its own: what other tests did to this one's heap would show as growth."""
+    here = os.path.dirname(__file__)
+    script = "import test_client_resources as t; t.measure_memory_of_calls()"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=here, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def measure_memory_of_calls() -> None:
     async def main() -> None:
         async with serving() as (server, client):
             blob = bytes(200_000)
