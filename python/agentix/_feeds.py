@@ -5,7 +5,8 @@ logs may be slow, and calls must not wait for them, so one thread of the process
 of it only when it has (`dealt`), so what waits here is bounded by the window, and how fast it goes by a rate.
 
 `_makers` has a function for each stream, which every client calls once for its `take(items, lost)`; that is given
-unpacked items in that thread.
+unpacked items in that thread. In a flood something is lost with every batch: the first loss is said at once, then the
+sum of the others once in some seconds, and all of it when the client is closed.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
 from ._namespaces import BATCH, EVENT
@@ -32,6 +33,7 @@ _FINISH_SECONDS = 2.0
 # Records a second that one client may make this process handle, on average; a sandbox that has more to say waits.
 _RATE = 50_000.0
 _BURST = 5_000.0
+_SAY_SECONDS = 5.0
 
 
 def _logs() -> Take:
@@ -59,6 +61,36 @@ def _traces() -> Take:
 _makers: dict[str, Callable[[], Take]] = {"/log": _logs, "/trace": _traces}
 
 
+class _Losses:
+    """What was lost of one stream, and when that is to be said."""
+
+    def __init__(self, take: Take) -> None:
+        self._take = take
+        self._unsaid = 0
+        self._next = 0.0
+
+    def add(self, lost: int) -> int:
+        """How many are to be said now."""
+        self._unsaid += lost
+        return self.due() if time.monotonic() >= self._next else 0
+
+    def due(self) -> int:
+        n, self._unsaid = self._unsaid, 0
+        if n:
+            self._next = time.monotonic() + _SAY_SECONDS
+            _unsaid.discard(self)
+        return n
+
+    def wait(self) -> None:
+        if self._unsaid:
+            _unsaid.add(self)
+
+    def say(self, *, now: bool = False) -> None:
+        lost = self.due() if now else self.add(0)
+        if lost:
+            self._take([], lost)
+
+
 class Feeds:
     """What one client reads."""
 
@@ -66,6 +98,7 @@ class Feeds:
         self.core: ClientCore | None = None
         self.silent = False  # the client was closed: what still waits is not handed on
         self._takers: dict[str, Take] = {}
+        self._losses: dict[str, _Losses] = {}
         self._under_way: dict[str, int] = {}  # batches that the thread has not handed on
         self._flushed: set[int] = set()
         self._token = 0
@@ -78,6 +111,7 @@ class Feeds:
         self.core = core
         for name, make in _makers.items():
             self._takers[name] = make()
+            self._losses[name] = _Losses(self._takers[name])
             self._under_way[name] = 0
             core.join(name, True)
 
@@ -87,8 +121,7 @@ class Feeds:
         if take is None:
             return False
         if kind == BATCH:
-            self._under_way[name] += 1
-            _replayer().put((self, asyncio.get_running_loop(), name, take, payload, skip, last, lost))
+            self._put(name, payload, skip, last, lost)
         elif kind == EVENT and event == "flushed":
             token = _map(payload).get("token")
             if isinstance(token, int) and token <= self._token:
@@ -96,6 +129,10 @@ class Feeds:
         if self._news is not None:
             self._news.set()
         return True
+
+    def _put(self, name: str, payload: bytes | None, skip: int = 0, last: int = 0, lost: int = 0) -> None:
+        self._under_way[name] += 1
+        _replayer().put((self, asyncio.get_running_loop(), name, payload, skip, last, lost))
 
     def _has_dealt(self, name: str, last: int) -> None:
         self._under_way[name] -= 1
@@ -136,6 +173,10 @@ class Feeds:
                 if core.joined(name) != 1:
                     return
                 await self._wait()
+        for name in tokens:
+            self._put(name, None)
+        while any(self._under_way[name] for name in tokens):
+            await self._wait()
 
     async def _wait(self) -> None:
         """For news; some things are only to be seen, not heard."""
@@ -149,6 +190,19 @@ class Feeds:
 
     # ---- in the thread ----
 
+    def take(self, name: str, payload: bytes | None, skip: int, lost: int) -> None:
+        """Hand a batch on; without one, say what has not been said."""
+        losses = self._losses[name]
+        if payload is None:
+            losses.say(now=True)
+            return
+        items = _map(payload).get("items")
+        items = cast("list[Any]", items)[skip:] if isinstance(items, list) else []
+        if not self.silent:
+            self._takers[name](items, losses.add(lost))
+            losses.wait()
+            self.pace(len(items))
+
     def pace(self, n: int) -> None:
         """Sleep if more comes than may."""
         now = time.monotonic()
@@ -158,9 +212,10 @@ class Feeds:
             time.sleep(min(1.0, -self._credit / _RATE))
 
 
-_Work = tuple[Feeds, asyncio.AbstractEventLoop, str, Take, bytes, int, int, int]
+_Work = tuple[Feeds, asyncio.AbstractEventLoop, str, bytes | None, int, int, int]
 _queue: "SimpleQueue[_Work] | None" = None
 _starting = threading.Lock()
+_unsaid: set[_Losses] = set()  # of the thread
 
 
 def _replayer() -> "SimpleQueue[_Work]":
@@ -174,20 +229,25 @@ def _replayer() -> "SimpleQueue[_Work]":
 
 def _replay_all(queue: "SimpleQueue[_Work]") -> None:
     while True:
-        streams, loop, name, take, payload, skip, last, lost = queue.get()
         try:
-            items = _map(payload).get("items")
-            items = cast("list[Any]", items)[skip:] if isinstance(items, list) else []
-            if not streams.silent:
-                take(items, lost)
-                streams.pace(len(items))
-        except Exception:
-            _log.exception("what a sandbox said on %s could not be handled", name)
+            streams, loop, name, payload, skip, last, lost = queue.get(timeout=1.0 if _unsaid else None)
+        except Empty:
+            for losses in tuple(_unsaid):
+                _guard("a stream", losses.say)
+            continue
+        _guard(name, streams.take, name, payload, skip, lost)
         try:
             loop.call_soon_threadsafe(streams._has_dealt, name, last)  # pyright: ignore[reportPrivateUsage]
         except RuntimeError:
             pass  # the loop has ended, and with it the client
-        del streams, loop, take, payload
+        del streams, loop, payload
+
+
+def _guard(name: str, work: Callable[..., object], *args: Any) -> None:
+    try:
+        work(*args)
+    except Exception:
+        _log.exception("what a sandbox said on %s could not be handled", name)
 
 
 def _map(payload: bytes) -> dict[Any, Any]:
@@ -201,6 +261,7 @@ def _map(payload: bytes) -> dict[Any, Any]:
 def _after_fork() -> None:
     global _queue, _starting
     _queue = None
+    _unsaid.clear()
     _starting = threading.Lock()
 
 

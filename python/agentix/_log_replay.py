@@ -29,7 +29,7 @@ def take(items: list[Any], lost: int) -> None:
 
 def _say_lost(lost: int) -> None:
     logging.getLogger("agentix.sandbox").warning(
-        "the sandbox's log buffer was full: %d records were dropped, the oldest ones", lost
+        "log buffer full: %d records of the sandbox were dropped, the oldest ones", lost
     )
 
 

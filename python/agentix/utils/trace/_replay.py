@@ -28,7 +28,7 @@ class Replayer:
     def take_all(self, items: list[Any], lost: int) -> None:
         """Take what came on the stream `/trace`; what is no event is passed over, which is said once."""
         if lost:
-            _logger.warning("%d trace events of a sandbox were dropped there: buffer full", lost)
+            _logger.warning("trace buffer full: %d events of the sandbox were dropped, the oldest ones", lost)
         for item in items:
             try:
                 event = _dict(item)
