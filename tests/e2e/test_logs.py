@@ -63,6 +63,10 @@ def peak_kb(pid: int) -> int:
     return int(re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())[0])
 
 
+def files(log_dir: Path) -> list[str]:
+    return os.listdir(log_dir) if log_dir.exists() else []
+
+
 def written(log_dir: Path) -> str:
     return "".join(path.read_text() for path in sorted(log_dir.glob("sandbox-*.log")))
 
@@ -114,6 +118,17 @@ def test_odd_records(run: Any, worker_python: str, keeper: Keeper, log_dir: Path
     assert "%d" in bad.getMessage()
     assert "not a number" in bad.getMessage()
     assert beyond.levelno == 50
+
+
+def test_a_file_begins_with_its_first_line(run: Any, worker_python: str, log_dir: Path) -> None:
+    async def main() -> None:
+        async with runtime(worker_python) as client:
+            await client.remote(t.add, 1, 2)
+            assert files(log_dir) == []
+            await client.remote(target.print_text, "first")
+            await until(lambda: "stdout first\n" in written(log_dir))
+
+    run(main())
 
 
 def test_a_logger_of_the_hosts(run: Any, worker_python: str, keeper: Keeper, log_dir: Path) -> None:
@@ -208,6 +223,7 @@ def test_long_lines(run: Any, worker_python: str, keeper: Keeper, log_dir: Path)
     run(main())
     assert sum(map(len, keeper.out())) == 2_000_000
     assert max(map(len, keeper.out())) <= 65536 + 4
+    assert min(map(len, keeper.out()[:-1])) >= 65536
 
 
 def test_hostile_text(run: Any, worker_python: str, keeper: Keeper, log_dir: Path, monkeypatch: Any) -> None:

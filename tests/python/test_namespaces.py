@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import inspect
 import logging
 import pickle
+import weakref
 from typing import Any
 
 import pytest
 
-from agentix import AsyncClientNamespace, Namespace, RemoteSioError, Sandbox, SandboxId, register_namespace, sio
+from agentix import (
+    AsyncClientNamespace,
+    Namespace,
+    RemoteSioError,
+    Sandbox,
+    SandboxId,
+    register_namespace,
+    request_handler,
+    sio,
+)
 
 
 class Mine(Namespace):
@@ -132,3 +144,67 @@ def test_status_codes_are_ints_or_none() -> None:
     assert asyncio.run(main(429)) == 429
     for other in ("429", 4.5, True, None):
         assert asyncio.run(main(other)) is None
+
+
+def test_a_handler_that_waits_is_kept_alive() -> None:
+    ns, done = Namespace("/kept"), []
+    register_namespace(ns)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def later(data: Any) -> None:
+            waker: asyncio.Future[None] = loop.create_future()
+            wakers.append(weakref.ref(waker))
+            await waker
+            done.append(data)
+
+        wakers: list[Any] = []
+        ns.on("e", later)
+        sio.deliver(lambda: loop, "/kept", "e", sio.pack(1))
+        await asyncio.sleep(0.01)
+        gc.collect()
+        wakers[0]().set_result(None)
+        await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert done == [1]
+    assert not ns._tasks  # pyright: ignore[reportPrivateUsage]
+
+
+def test_what_a_request_handler_answers() -> None:
+    class Host(AsyncClientNamespace):
+        namespace = "/answers"
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.said: list[Any] = []
+
+        async def emit(self, event: str, data: Any = None) -> None:
+            self.said.append((event, data))
+
+        @request_handler("fetch")
+        async def anything(self, body: Any) -> Any:
+            if body == "wrong":
+                raise LookupError("not there")
+            return body
+
+    async def main() -> list[Any]:
+        host = Host()
+        for data in (
+            {"request_id": "1", "data": {"a": 1}},
+            {"request_id": "2", "data": "wrong"},
+            {"data": 3},
+            "no map",
+        ):
+            await host.anything(data)
+        return host.said
+
+    assert asyncio.run(main()) == [
+        ("fetch:result", {"request_id": "1", "value": {"a": 1}}),
+        ("fetch:error", {"request_id": "2", "error": {"type": "LookupError", "message": "not there"}}),
+    ]
+
+
+def test_a_request_waits_for_300_seconds() -> None:
+    assert inspect.signature(Namespace.request).parameters["timeout"].default == 300.0

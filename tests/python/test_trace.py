@@ -356,7 +356,7 @@ def test_what_is_no_event_is_said_once(memory: Memory, caplog) -> None:
         Replayer().take_all([5, {"kind": "x"}, {"kind": "on_span_end", "data": SPAN}], 7)
     assert memory.kinds() == ["on_span_end"]
     assert caplog.text.count("no trace event") == 1
-    assert "7 trace events of a sandbox were dropped" in caplog.text
+    assert "buffer full: 7 events of the sandbox were dropped" in caplog.text
 
 
 SPAN = {
