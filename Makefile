@@ -12,6 +12,7 @@ FUZZ_SECONDS ?= 30
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 SIM_CALLS ?= 10000000
+LOADER_STREAMS ?= 100000000
 SIM_SEED ?= 1000000
 
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/bin:$(PATH)
@@ -108,6 +109,10 @@ fuzz: setup ## Fuzz every target for FUZZ_SECONDS each (libFuzzer)
 	    -artifact_prefix="$$found/" "$$found" "$$corpus"
 	done
 
+.PHONY: fuzz-loader
+fuzz-loader: setup ## LOADER_STREAMS streams of pickle opcodes through the restricted loader
+	nice python fuzz/unpickle/run.py --executions $(LOADER_STREAMS)
+
 .PHONY: autobahn
 autobahn: setup ## The Autobahn test suite against both ends of our WebSocket (needs a Python 2.7)
 	$(call cmake_build,test,-DCMAKE_C_COMPILER=gcc -DAGENTIX_TESTS=ON)
@@ -128,7 +133,7 @@ pythons: setup ## pytest under the other supported interpreters that this machin
 	done
 
 .PHONY: long
-long: test sim tsan tsan-ext tidy fuzz pythons autobahn ## Everything that is too slow for `make test`
+long: test sim tsan tsan-ext tidy fuzz fuzz-loader pythons autobahn ## Everything that is too slow for `make test`
 	@echo "== long tests"
 	python -m pytest -q -m long $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
