@@ -776,28 +776,46 @@ PyObject *agx_unpickle_load(const void *data, size_t len, PyObject *extra, PyObj
         return value;
 }
 
-static PyObject *restricted_loads(PyObject *module, PyObject *args, PyObject *kwargs)
+/* Sets *extra or *declared to a keyword's value. */
+static int take_keyword(PyObject *name, PyObject *value, PyObject **extra, PyObject **declared)
 {
-        static char *names[] = {"", "extra", "declared", NULL};
-        PyObject *data, *extra = Py_None, *declared = Py_None;
+        PyObject **to = PyUnicode_CompareWithASCIIString(name, "extra") == 0      ? extra
+                        : PyUnicode_CompareWithASCIIString(name, "declared") == 0 ? declared
+                                                                                  : NULL;
+        if (!to) {
+                PyErr_Format(PyExc_TypeError, "restricted_loads() has no keyword %R", name);
+                return -1;
+        }
+        *to = value == Py_None ? NULL : value;
+        return 0;
+}
+
+/* Written out, as a small value is decoded in less time than the general way of taking keywords takes. */
+static PyObject *restricted_loads(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        PyObject *extra = NULL, *declared = NULL;
         Py_buffer view;
         (void)module;
-        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OO:restricted_loads", names, &data, &extra, &declared))
+        if (n != 1) {
+                PyErr_Format(PyExc_TypeError, "restricted_loads() takes one positional argument, not %zd", n);
                 return NULL;
-        if (extra != Py_None && !PyDict_CheckExact(extra)) {
+        }
+        for (Py_ssize_t i = 0; names && i < PyTuple_Size(names); i++)
+                if (take_keyword(PyTuple_GetItem(names, i), args[1 + i], &extra, &declared) < 0)
+                        return NULL;
+        if (extra && !PyDict_CheckExact(extra)) {
                 PyErr_SetString(PyExc_TypeError, "extra must be a dict or None");
                 return NULL;
         }
-        if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
+        if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0)
                 return NULL;
-        PyObject *value = agx_unpickle_load(view.buf, (size_t)view.len, extra == Py_None ? NULL : extra,
-                                            declared == Py_None ? NULL : declared);
+        PyObject *value = agx_unpickle_load(view.buf, (size_t)view.len, extra, declared);
         PyBuffer_Release(&view);
         return value;
 }
 
 static PyMethodDef METHODS[] = {
-        {"restricted_loads", (PyCFunction)(void (*)(void))restricted_loads, METH_VARARGS | METH_KEYWORDS,
+        {"restricted_loads", (PyCFunction)(void (*)(void))restricted_loads, METH_FASTCALL | METH_KEYWORDS,
          "restricted_loads(data, /, *, extra=None, declared=None)\n--\n\n"
          "Decode a pickle that names nothing but what the allowlist, extra, {(module, qualname): class}, and declared, "
          "called if need be for {(module, qualname): plan or reason}, admit."},

@@ -64,7 +64,9 @@ class ReturnLoader:
         self._fn = fn
 
     def __call__(self, data: bytes | bytearray | memoryview) -> Any:
-        return _load(data, self._declared)
+        if _core.has_environ(_TRUST_VARIABLE) and _trusts():
+            return _load(data, None)
+        return _core.restricted_loads(data, extra=_allowed, declared=self._declared)
 
     def _declared(self) -> dict[tuple[str, str], Any]:
         """Asked by the loader once in a load, when a name is not on the allowlist."""
