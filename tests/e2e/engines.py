@@ -174,11 +174,20 @@ def podman() -> Iterator[Engine]:
         )
         wrapper.chmod(0o755)
         try:
-            with _podmans_rules(), _bridge("p") as (bridge, network):
-                _describe_network(Path(root), bridge, network)
+            with _podmans_network(Path(root)):
                 yield from _using(Engine("podman", str(wrapper), private=True))
         finally:
             _unmount_below(root)
+
+
+@contextmanager
+def _podmans_network(root: Path) -> Iterator[None]:
+    if os.geteuid() != 0:  # then it makes a namespace of its own for each container
+        yield
+        return
+    with _podmans_rules(), _bridge("p") as (bridge, network):
+        _describe_network(root, bridge, network)
+        yield
 
 
 def _describe_network(root: Path, bridge: str, network: str) -> None:

@@ -141,18 +141,3 @@ def write(path: str) -> str:
 async def nap(seconds: float) -> float:
     await asyncio.sleep(seconds)
     return seconds
-
-
-def resident() -> dict[str, int]:
-    """KiB of memory of each process here that is counted nowhere else, by name."""
-    found: dict[str, int] = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/smaps_rollup") as file:
-                pss = next(int(line.split()[1]) for line in file if line.startswith("Pss:"))
-            with open(f"/proc/{pid}/comm") as file:
-                name = file.read().strip()
-        except OSError:
-            continue
-        found[name] = found.get(name, 0) + pss
-    return found
