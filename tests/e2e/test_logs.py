@@ -269,7 +269,7 @@ def test_a_flood(run: Any, worker_python: str, keeper: Keeper, log_dir: Path) ->
     async def main() -> None:
         async with runtime(worker_python) as client:
             facts = await client.remote(target.facts)
-            flood = asyncio.ensure_future(client.remote(target.flood_without_newline, 100))
+            flood = asyncio.ensure_future(client.remote(target.flood_without_newline, 200))
             await beside(client, flood)
             flood = asyncio.ensure_future(client.remote(target.flood, 300_000))
             await beside(client, flood)

@@ -159,6 +159,20 @@ def test_a_processor_that_raises_harms_nobody(raised: BaseException, caplog) -> 
     assert "the trace processor Broken failed in on_trace_start" in caplog.text
 
 
+def test_a_slow_processor_hides_nothing(memory: Memory) -> None:
+    class Slow(trace.Processor):
+        def on_span_start(self, s):
+            time.sleep(0.05)
+
+        on_span_end = on_span_start
+
+    last = Memory()
+    trace.set_processors([memory, Slow(), last])
+    with pytest.raises(ValueError, match="own"), trace.span("s"):
+        raise ValueError("own")
+    assert memory.kinds() == last.kinds() == ["on_span_start", "on_span_end"]
+
+
 def test_registry(memory: Memory) -> None:
     other = Memory()
     trace.add_processor(other)
