@@ -129,13 +129,23 @@ static bool is_one_of(PyObject *text, const char *set)
         return c > 0 && c < 128 && strchr(set, (int)c);
 }
 
+/* Whether a dtype is one of times: numpy would write another one's unit where there is no place for it. */
+static bool has_unit(PyObject *dtype)
+{
+        PyObject *kind = PyObject_GetAttrString(dtype, "kind");
+        bool yes = kind && is_one_of(kind, "mM");
+        Py_XDECREF(kind);
+        return yes;
+}
+
 /* (version, byte order, None, None, None, item size, alignment, flags[, unit]) */
 static bool good_state(PyObject *dtype, PyObject *state)
 {
         if (!PyTuple_CheckExact(state))
                 return false;
         Py_ssize_t n = PyTuple_Size(state), size = item_size(dtype);
-        if (n != DTYPE_PARTS && !(n == DTYPE_PARTS + 1 && is_time_unit(PyTuple_GetItem(state, DTYPE_PARTS))))
+        if (n != DTYPE_PARTS &&
+            !(n == DTYPE_PARTS + 1 && has_unit(dtype) && is_time_unit(PyTuple_GetItem(state, DTYPE_PARTS))))
                 return false;
         long version = small_int(PyTuple_GetItem(state, 0), 0), given = small_int(PyTuple_GetItem(state, 5), -2);
         long alignment = small_int(PyTuple_GetItem(state, 6), -2), flags = small_int(PyTuple_GetItem(state, 7), -1);
