@@ -129,7 +129,7 @@ static bool is_one_of(PyObject *text, const char *set)
         return c > 0 && c < 128 && strchr(set, (int)c);
 }
 
-/* Whether a dtype is one of times: numpy would write another one's unit where there is no place for it. */
+/* Whether a dtype is one of times. Such a one must get a unit, and no other may: numpy would follow a null pointer. */
 static bool has_unit(PyObject *dtype)
 {
         PyObject *kind = PyObject_GetAttrString(dtype, "kind");
@@ -144,8 +144,8 @@ static bool good_state(PyObject *dtype, PyObject *state)
         if (!PyTuple_CheckExact(state))
                 return false;
         Py_ssize_t n = PyTuple_Size(state), size = item_size(dtype);
-        if (n != DTYPE_PARTS &&
-            !(n == DTYPE_PARTS + 1 && has_unit(dtype) && is_time_unit(PyTuple_GetItem(state, DTYPE_PARTS))))
+        const bool timed = has_unit(dtype);
+        if (n != DTYPE_PARTS + timed || (timed && !is_time_unit(PyTuple_GetItem(state, DTYPE_PARTS))))
                 return false;
         long version = small_int(PyTuple_GetItem(state, 0), 0), given = small_int(PyTuple_GetItem(state, 5), -2);
         long alignment = small_int(PyTuple_GetItem(state, 6), -2), flags = small_int(PyTuple_GetItem(state, 7), -1);
@@ -154,8 +154,8 @@ static bool good_state(PyObject *dtype, PyObject *state)
                         return false;
         bool native = given == -1 && alignment == -1;
         bool sized = given == size && (alignment == 1 || alignment == 4);
-        return (version == 3 || version == 4) && is_one_of(PyTuple_GetItem(state, 1), "<>|=") && (native || sized) &&
-               (flags == 0 || flags == FLAG_UNICODE);
+        return (timed ? version == 4 : version == 3 || version == 4) && is_one_of(PyTuple_GetItem(state, 1), "<>|=") &&
+               (native || sized) && (flags == 0 || flags == FLAG_UNICODE);
 }
 
 static int set_state(PyObject *object, PyObject *state)

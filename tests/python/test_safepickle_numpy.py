@@ -109,6 +109,9 @@ LITTLE = text("<")
         dtype("U4", b"K\x03", LITTLE, b"NNN", b"K\x04K\x04K\x08"),
         dtype("f8", b"K\x04", LITTLE, b"NNN", MINUS, MINUS, b"K\x00", b"N(C\x01DK\x01K\x01K\x01t\x86"),
         dtype("U3", b"K\x04", LITTLE, b"NNN", b"K\x0cK\x04K\x08", b"N(C\x01DK\x01K\x01K\x01t\x86"),
+        dtype("M8", b"K\x03", LITTLE, b"NNN", MINUS, MINUS, b"K\x00"),
+        dtype("m8", b"K\x04", LITTLE, b"NNN", MINUS, MINUS, b"K\x00"),
+        dtype("M8", b"K\x03", LITTLE, b"NNN", MINUS, MINUS, b"K\x00", b"N(C\x01DK\x01K\x01K\x01t\x86"),
         dtype("M8", b"K\x04", LITTLE, b"NNN", MINUS, MINUS, b"K\x00", b"NC\x01DK\x00K\x01K\x01(t\x86"),
         reduce(
             stack_global("numpy._core.multiarray", "_reconstruct"),
