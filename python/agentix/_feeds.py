@@ -11,6 +11,7 @@ sum of the others once in some seconds, and all of it when the client is closed.
 
 import asyncio
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -244,10 +245,14 @@ def _replay_all(queue: "SimpleQueue[_Work]") -> None:
 
 
 def _guard(name: str, work: Callable[..., object], *args: Any) -> None:
+    """Do it, whatever it raises: the thread serves every client, and nothing would start it again."""
     try:
         work(*args)
-    except Exception:
-        _log.exception("what a sandbox said on %s could not be handled", name)
+    except BaseException:
+        try:
+            _log.exception("what a sandbox said on %s could not be handled", name)
+        except BaseException as error:  # a handler of the host's own
+            print(f"agentix: what a sandbox said on {name} could not be handled: {error!r}", file=sys.stderr)
 
 
 def _map(payload: bytes) -> dict[Any, Any]:

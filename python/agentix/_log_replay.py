@@ -5,6 +5,8 @@ of those; sizes are bounded, levels clamped, and attributes of a record that mea
 """
 
 import logging
+import sys
+import traceback
 from typing import Any, cast
 
 from .utils._log_text import RESERVED, escape_line
@@ -16,6 +18,7 @@ _NAMES_MAX = 1000
 _TEXT_MAX = 256 << 10
 _EXTRAS_MAX = 64
 _made: set[str] = set()
+_failure_said = False
 
 
 def take(items: list[Any], lost: int) -> None:
@@ -39,7 +42,25 @@ def _replay(item: dict[Any, Any]) -> None:
     level = max(0, min(level, 50)) if isinstance(level, int) else logging.INFO
     if not logger.isEnabledFor(level):
         return
-    logger.handle(_record(logger.name, level, item))
+    record = _record(logger.name, level, item)
+    try:
+        logger.handle(record)
+    except BaseException as error:  # a handler of the host's own: its other records must not pay for it
+        _say_failure(error)
+
+
+def _say_failure(error: BaseException) -> None:
+    """Say on stderr, once, that a handler raised: telling the loggers might only make it raise again."""
+    global _failure_said
+    if _failure_said or sys.stderr is None:
+        return
+    _failure_said = True
+    print(
+        "agentix: a logging handler raised when it was given a record of a sandbox; the record was passed over, and "
+        "further failures are not shown",
+        file=sys.stderr,
+    )
+    traceback.print_exception(error, file=sys.stderr)
 
 
 def _logger_of(name: str) -> logging.Logger:

@@ -385,3 +385,29 @@ def test_contexts_and_formats(
     context = f"box-{facts['id']}-{facts['pid']}-{{other}}"
     assert [getattr(r, "agentix_context", "") for r in keeper.records] == [context, context]
     assert "<<log_targets.mine|record 0>>\n" in written(log_dir)
+
+
+@pytest.mark.parametrize("raised", [ConnectionError("no route"), SystemExit(3)], ids=repr)
+def test_a_handler_that_raises_costs_nobody_else(
+    run: Any, worker_python: str, keeper: Keeper, log_dir: Path, capsys: Any, raised: BaseException
+) -> None:
+    class Raising(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage() in ("first 0", "second 150"):
+                raise raised
+
+    async def main() -> None:
+        raising = Raising()
+        logging.getLogger().addHandler(raising)
+        try:
+            async with serve(python=worker_python) as url:
+                for name in ("first", "second"):  # in a client of its own each
+                    async with RuntimeClient(url) as client:
+                        await client.remote(target.log, 300, name)
+        finally:
+            logging.getLogger().removeHandler(raising)
+
+    run(main())
+    said = [r.getMessage() for r in keeper.records if r.name.endswith("log_targets.mine")]
+    assert said == [f"{name} {i}" for name in ("first", "second") for i in range(300)]
+    assert capsys.readouterr().err.count("a logging handler raised") <= 1
