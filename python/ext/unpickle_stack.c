@@ -6,10 +6,11 @@
  * read so far: writers count their entries, and an entry costs at least two bytes.
  */
 #include <string.h>
+#include <time.h>
 
 #include "unpickle.h"
 
-enum { FIRST_SIZE = 32, RELEASES_PER_BREATH = 1 << 15 };
+enum { FIRST_SIZE = 32, RELEASES_PER_BREATH = 1 << 12, BREATH_APART_US = 5000, BREATH_NS = 50000 };
 
 void agx_unpickle_init(agx_unpickler *u, const void *data, size_t len)
 {
@@ -68,11 +69,24 @@ static int resize(void *array, size_t size, size_t element)
         return 0;
 }
 
-/* What is half built belongs to its load alone, so nothing of it can change meanwhile. */
+static uint64_t microseconds(void)
+{
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* What is half built belongs to its load alone, so nothing of it can change meanwhile. Whoever waits for the interpreter
+ * must be given the time to wake: taken back at once it never changes hands, and each try sets the other's patience back. */
 void agx_unpickle_breathe(void)
 {
+        static _Thread_local uint64_t last;
+        if (microseconds() - last < BREATH_APART_US)
+                return;
         Py_BEGIN_ALLOW_THREADS;
+        nanosleep(&(struct timespec){.tv_nsec = BREATH_NS}, NULL);
         Py_END_ALLOW_THREADS;
+        last = microseconds();
 }
 
 /* --- stack --- */
