@@ -146,6 +146,7 @@ class ClientCore:
 
     session: str
     bound: bool
+    here: bool
     def __init__(
         self,
         shell: Any,

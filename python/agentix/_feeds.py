@@ -145,7 +145,7 @@ class Feeds:
     async def finish(self) -> None:
         """Wait, within bounds, until everything that the sandbox has written by now has been handed on."""
         core = self.core
-        if core is None or not core.bound or not core.counts()["connections"]:
+        if core is None or not core.here or not core.counts()["connections"]:
             return
         self._news = asyncio.Event()
         try:

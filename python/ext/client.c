@@ -456,6 +456,19 @@ static PyObject *core_bound(PyObject *self, void *closure)
         return PyBool_FromLong(core_of(self)->loop != NULL);
 }
 
+/* Whether its loop is the one that runs: on another one nothing of it may be touched but what binds it anew, and close(). */
+static PyObject *core_here(PyObject *self, void *closure)
+{
+        PyObject *running = PyObject_CallNoArgs(core_of(self)->get_loop);
+        bool here = running && running == core_of(self)->loop;
+
+        (void)closure;
+        if (!running)
+                PyErr_Clear(); /* none runs */
+        Py_XDECREF(running);
+        return PyBool_FromLong(here);
+}
+
 /* ---- construction ---- */
 
 static int set_unix(client_core *core, const char *path, Py_ssize_t n)
@@ -726,6 +739,7 @@ static PyMethodDef core_methods[] = {
 
 static PyGetSetDef core_getset[] = {
         {"bound", core_bound, NULL, NULL, NULL},
+        {"here", core_here, NULL, NULL, NULL},
         {"session", core_session, NULL, NULL, NULL},
         {NULL, NULL, NULL, NULL, NULL},
 };

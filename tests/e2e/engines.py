@@ -89,6 +89,17 @@ class Engine:
 started: list[Engine] = []
 """The engines that tests have at the moment."""
 
+
+@contextmanager
+def _directory(prefix: str) -> Iterator[str]:
+    """A temporary directory that only its end removes: a forked child that runs exit functions must not."""
+    root = tempfile.mkdtemp(prefix=prefix)
+    try:
+        yield root
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
 # ---- docker ----
 
 
@@ -100,7 +111,7 @@ def docker() -> Iterator[Engine]:
     if subprocess.run([program, "version"], capture_output=True, check=False).returncode == 0:
         yield from _using(Engine("docker", program, private=False))
         return
-    with tempfile.TemporaryDirectory(prefix="agx-docker-", ignore_cleanup_errors=True) as root:
+    with _directory("agx-docker-") as root:
         with _bridge("d") as (bridge, _), _daemon(Path(root), bridge) as socket:
             before = os.environ.get("DOCKER_HOST")
             os.environ["DOCKER_HOST"] = socket
@@ -164,7 +175,7 @@ def podman() -> Iterator[Engine]:
     """Podman with storage of its own, behind a program that is called podman too."""
     program = shutil.which("podman")
     assert program is not None, "podman is missing; tools/setup.sh installs it"
-    with tempfile.TemporaryDirectory(prefix="agx-podman-", ignore_cleanup_errors=True) as root:
+    with _directory("agx-podman-") as root:
         wrapper = Path(root, "bin", "podman")
         wrapper.parent.mkdir()
         Path(root, "containers.conf").write_text(CONTAINERS_CONF.replace("{root}", root))
