@@ -725,7 +725,7 @@ static int run(agx_unpickler *u)
 {
         for (unsigned step = 1;; ++step) {
                 if (step % STEPS_PER_BREATH == 0)
-                        agx_unpickle_breathe();
+                        agx_unpickle_breathe(u);
                 if (agx_pickle_next(&u->reader, &u->op))
                         return agx_unpickle_fail_stream(u);
                 if (u->op.kind == AGX_PICKLE_STOP)

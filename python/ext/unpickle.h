@@ -91,6 +91,7 @@ typedef struct agx_flags {
 struct agx_unpickler {
         agx_pickle reader;
         agx_pickle_op op;
+        uint64_t breathed;  /* when, in us */
         PyObject *extra;    /* {(module, qualname): class} the host has admitted, or NULL */
         PyObject *declared; /* what gives {(module, qualname): plan or text} when it is called, or NULL */
         PyObject *plans;    /* owned: what it gave */
@@ -143,8 +144,8 @@ static inline int agx_unpickle_push(agx_unpickler *u, PyObject *object, size_t n
 
 /* Fails unless @n entries lie above the last mark. */
 int agx_unpickle_need(agx_unpickler *u, size_t n);
-/* Gives up the interpreter for a moment. */
-void agx_unpickle_breathe(void);
+/* Gives up the interpreter for a moment, if that was not done just before. */
+void agx_unpickle_breathe(agx_unpickler *u);
 /* Drops everything from stack[from] on. */
 void agx_unpickle_cut(agx_unpickler *u, size_t from);
 int agx_unpickle_mark(agx_unpickler *u);

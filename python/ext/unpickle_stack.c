@@ -23,12 +23,12 @@ void agx_unpickle_init(agx_unpickler *u, const void *data, size_t len)
 }
 
 /* From the first on: an object goes before those it holds, which the memo still keeps, so that no single one takes long. */
-static void release(PyObject **objects, size_t n)
+static void release(agx_unpickler *u, PyObject **objects, size_t n)
 {
         for (size_t i = 0; i < n; i++) {
                 Py_XDECREF(objects[i]);
                 if ((i + 1) % RELEASES_PER_BREATH == 0)
-                        agx_unpickle_breathe();
+                        agx_unpickle_breathe(u);
         }
         PyMem_Free(objects);
 }
@@ -45,7 +45,7 @@ void agx_unpickle_deinit(agx_unpickler *u)
         PyMem_Free(u->stack);
         PyMem_Free(u->nest);
         PyMem_Free(u->marks);
-        release(u->memo, u->memo_size);
+        release(u, u->memo, u->memo_size);
         PyMem_Free(u->memo_nest);
         for (size_t i = 0; i < u->n_named; i++)
                 release_named(&u->named[i]);
@@ -78,15 +78,14 @@ static uint64_t microseconds(void)
 
 /* What is half built belongs to its load alone, so nothing of it can change meanwhile. Whoever waits for the interpreter
  * must be given the time to wake: taken back at once it never changes hands, and each try sets the other's patience back. */
-void agx_unpickle_breathe(void)
+void agx_unpickle_breathe(agx_unpickler *u)
 {
-        static _Thread_local uint64_t last;
-        if (microseconds() - last < BREATH_APART_US)
+        if (microseconds() - u->breathed < BREATH_APART_US)
                 return;
         Py_BEGIN_ALLOW_THREADS;
         nanosleep(&(struct timespec){.tv_nsec = BREATH_NS}, NULL);
         Py_END_ALLOW_THREADS;
-        last = microseconds();
+        u->breathed = microseconds();
 }
 
 /* --- stack --- */
