@@ -35,7 +35,7 @@ class Pair(NamedTuple):
 
 
 def target() -> Row | Pair:
-    raise NotImplementedError
+    """Is never called: what counts is what it declares to return."""
 
 
 CASES: dict[str, Any] = {

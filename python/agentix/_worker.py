@@ -209,6 +209,20 @@ class Worker:
     def _run_target(self, call: Call) -> None:
         if call.cancelled:
             return self.answer_cancelled(call)
+        prepared = self._prepare(call)
+        if prepared is None:
+            return None
+        function, is_async, args, kwargs, context = prepared
+        if is_async:
+            return self._hand_to_loop(call, lambda: function(*args, **kwargs), context)
+        try:
+            value: Any = call.run(context.run, (function, *args), kwargs)
+        except BaseException as error:  # noqa: BLE001 - any BaseException is this call's error
+            return self.fail(call, error)
+        return self._finish(call, value, context)
+
+    def _prepare(self, call: Call) -> tuple[Callable[..., Any], bool, tuple[Any, ...], dict[str, Any], Context] | None:
+        """Return a call's function, whether it is async, arguments and context; None: the call has been answered."""
         try:
             function, is_async = self._look_up(call.target)
         except BaseException as error:  # noqa: BLE001 - importing is user code
@@ -219,15 +233,7 @@ class Worker:
         except BaseException as error:  # noqa: BLE001 - so is unpickling
             return self._refuse_arguments(call, error)
         context = self._context_of(call)
-        if context is None:
-            return None
-        if is_async:
-            return self._hand_to_loop(call, lambda: function(*args, **kwargs), context)
-        try:
-            value: Any = call.run(context.run, (function, *args), kwargs)
-        except BaseException as error:  # noqa: BLE001 - any BaseException is this call's error
-            return self.fail(call, error)
-        return self._finish(call, value, context)
+        return None if context is None else (function, is_async, args, kwargs, context)
 
     def _context_of(self, call: Call) -> Context | None:
         """Return a new context for a call, with what came along with it; None: the call has been answered."""
@@ -499,19 +505,10 @@ class Worker:
 
     def _begin(self, call: Call) -> None:
         """Start an async call in the loop's thread."""
-        try:
-            function, _ = self._look_up(call.target)
-        except BaseException as error:  # noqa: BLE001 - importing is user code
-            return self.fail(call, error)
-        try:
-            args, kwargs = _load_arguments(call.arguments or b"")
-            call.arguments = None
-        except BaseException as error:  # noqa: BLE001 - so is unpickling
-            return self._refuse_arguments(call, error)
-        context = self._context_of(call)
-        if context is not None:
+        prepared = self._prepare(call)
+        if prepared is not None:
+            function, _, args, kwargs, context = prepared
             self._start_task(call, lambda: function(*args, **kwargs), context)
-        return None
 
     def _hand_to_loop(self, call: Call, make: Callable[[], Awaitable[Any]], context: Context) -> None:
         try:

@@ -503,15 +503,6 @@ static void set_tcp(client_core *core, const char *host, uint16_t port)
         }
 }
 
-static PyObject *take_from(const char *module, const char *name)
-{
-        PyObject *m = PyImport_ImportModule(module);
-        PyObject *found = m ? PyObject_GetAttrString(m, name) : NULL;
-
-        Py_XDECREF(m);
-        return found;
-}
-
 static int collect(client_core *core)
 {
         PyObject *context;
@@ -522,10 +513,10 @@ static int collect(client_core *core)
                 return -1;
         CLIENT_NAMES(X)
 #undef X
-        core->get_loop = take_from("asyncio", "get_running_loop");
-        core->cancelled_error = take_from("asyncio", "CancelledError");
-        core->copy_context = take_from("contextvars", "copy_context");
-        context = take_from("contextvars", "Context");
+        core->get_loop = agx_ext_take_from("asyncio", "get_running_loop");
+        core->cancelled_error = agx_ext_take_from("asyncio", "CancelledError");
+        core->copy_context = agx_ext_take_from("contextvars", "copy_context");
+        context = agx_ext_take_from("contextvars", "Context");
         core->empty = context ? PyObject_CallNoArgs(context) : NULL;
         Py_XDECREF(context);
         core->on_readable = PyObject_GetAttrString((PyObject *)core, "_readable");

@@ -18,6 +18,15 @@ static const add_part_fn parts[] = {
         agx_ext_add_codec,  agx_ext_add_provider, agx_ext_add_scalars, agx_ext_add_unpickle,
 };
 
+PyObject *agx_ext_take_from(const char *module, const char *name)
+{
+        PyObject *m = PyImport_ImportModule(module);
+        PyObject *found = m ? PyObject_GetAttrString(m, name) : NULL;
+
+        Py_XDECREF(m);
+        return found;
+}
+
 agx_ext_state *agx_ext_state_of(PyObject *module)
 {
         return PyModule_GetState(module);

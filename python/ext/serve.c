@@ -347,18 +347,9 @@ PyObject *agx_channel_serve(agx_channel *self, PyObject *unused)
 
 /* ---- life ---- */
 
-static PyObject *take_from(const char *module, const char *name)
-{
-        PyObject *m = PyImport_ImportModule(module);
-        PyObject *found = m ? PyObject_GetAttrString(m, name) : NULL;
-
-        Py_XDECREF(m);
-        return found;
-}
-
 static PyObject *take_method(const char *module, const char *object, const char *name)
 {
-        PyObject *o = take_from(module, object);
+        PyObject *o = agx_ext_take_from(module, object);
         PyObject *method = o ? PyObject_GetAttrString(o, name) : NULL;
 
         Py_XDECREF(o);
@@ -373,9 +364,9 @@ int agx_channel_init_short(agx_channel *self)
                 return -1;
         CHANNEL_NAMES(X)
 #undef X
-        self->loads = take_from("_pickle", "loads");
-        self->dumps = take_from("_pickle", "dumps");
-        self->copy_context = take_from("_contextvars", "copy_context");
+        self->loads = agx_ext_take_from("_pickle", "loads");
+        self->dumps = agx_ext_take_from("_pickle", "dumps");
+        self->copy_context = agx_ext_take_from("_contextvars", "copy_context");
         self->protocol = PyLong_FromLong(5);
         self->set_current = take_method("agentix._ambient", "current_call", "set");
         return self->loads && self->dumps && self->copy_context && self->protocol && self->set_current ? 0 : -1;

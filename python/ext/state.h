@@ -20,6 +20,9 @@ struct agx_ext_state {
 /* The state of a module, and of the module that defines a heap type; neither can fail for ours. */
 agx_ext_state *agx_ext_state_of(PyObject *module);
 
+/* What a module has under a name, imported if need be. New reference, or NULL with an exception set. */
+PyObject *agx_ext_take_from(const char *module, const char *name);
+
 /* Entries of the parts: 0, or -1 with an exception set. */
 int agx_ext_add_basics(PyObject *module);
 int agx_ext_add_brain(PyObject *module);
