@@ -135,7 +135,7 @@ pythons: setup ## pytest under the other supported interpreters that this machin
 .PHONY: long
 long: test sim tsan tsan-ext tidy fuzz fuzz-loader pythons autobahn ## Everything that is too slow for `make test`
 	@echo "== long tests"
-	python -m pytest -q -m long $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	python -m pytest -q -m long --timeout 7200 -o faulthandler_timeout=7300 $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
 .PHONY: bench
 bench: setup ## Measure against the bare floor and the peers
