@@ -129,7 +129,9 @@ class Weather:
         ]
         if kills:
             self._faults += [(self.kill_worker, 15), (self.kill_server, 8), (self.stop_worker, 5)]
-        shim.plan = self.plan
+
+    def begins(self) -> None:
+        self.shim.plan = self.plan
 
     def plan(self, number: int) -> tuple[Way, Way]:
         up, down = Way(), Way()
@@ -230,6 +232,7 @@ async def storm(host: Host, weather: Weather, n: int, faults: int) -> None:
     """`n` calls; a fault whenever another share of them has ended."""
     for client in host.clients:
         await client.health()
+    weather.begins()
     calls = asyncio.create_task(host.calls(n))
     for i in range(faults):
         await eventually(lambda i=i: len(host.outcomes) >= i * n // faults or calls.done(), "calls end", 60)
