@@ -94,7 +94,7 @@ sim: setup ## SIM_CALLS simulated calls under trouble, from SIM_SEED on
 .PHONY: test-python
 test-python: setup ## pytest: tests/python and tests/e2e
 	@echo "== pytest"
-	python -m pytest -q $(PYTEST_ARGS)
+	python -m pytest --durations 20 --durations-min 5 $(PYTEST_ARGS)
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz every target for FUZZ_SECONDS each (libFuzzer)
@@ -129,7 +129,7 @@ pythons: setup ## pytest under the other supported interpreters that this machin
 	  echo "== pytest on Python $$version"
 	  export UV_PROJECT_ENVIRONMENT=build/python$$version
 	  uv sync --quiet --no-editable --all-packages --no-python-downloads --python $$version
-	  build/python$$version/bin/python -m pytest -q $(PYTEST_ARGS)
+	  build/python$$version/bin/python -m pytest --durations 20 --durations-min 5 $(PYTEST_ARGS)
 	done
 
 .PHONY: long
