@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from ._failures import RuntimeUnreachable
-from ._sio_names import check_name
+from ._sio_names import check_name, check_size
 from .runtime.shared.codec import pack, unpack
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ class AsyncClientNamespace:
         """Send an event to the sandbox; it waits there until the namespace is open.
 
         Raises RuntimeError before the namespace is registered, `RuntimeUnreachable` if the link does not come,
-        ValueError if the event is too large, and what `agentix.runtime.shared.pack` raises.
+        `FrameTooLarge`, a ValueError, if the packed data has more than 16 MiB, and what `agentix.runtime.shared.pack`
+        raises.
         """
         if self._side is None:
             raise RuntimeError(f"register the namespace {self.namespace} with a sandbox or client before emit()")
@@ -152,6 +153,7 @@ class SideChannels:
         """Send an event, once there is room for it."""
         assert self.core is not None
         payload = pack(data)
+        check_size(namespace, event, payload)
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + _EMIT_SECONDS, 0.001
         while outcome := self.core.emit(namespace, event, payload):

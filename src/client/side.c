@@ -392,7 +392,7 @@ int agx_client_emit(agx_client *c, agx_view nsp, agx_view name, agx_view payload
 
         if (!s || !name.n)
                 return -EINVAL;
-        if (name.n > AGX_SIO_NAME_MAX || payload.n > AGX_MAX_MESSAGE)
+        if (name.n > AGX_SIO_NAME_MAX || payload.n > AGX_EVENT_MAX)
                 return AGX_CLIENT_E_TOO_LARGE;
         if (!agx_road_is_open(c))
                 return AGX_CLIENT_E_ABSENT;

@@ -56,10 +56,11 @@
 /* Side channels: namespaces of plugins, and the reliable streams /log and /trace. */
 #define AGX_HUB_SPACES_MAX 4096           /* namespaces known to the server at once */
 #define AGX_HUB_OPEN_MAX 256              /* of them opened by workers */
+#define AGX_EVENT_MAX (16u << 20)         /* bytes of the data of one event of a plugin; above, emit() refuses it */
 #define AGX_HUB_HELD_EVENTS 1024          /* events of a namespace kept while nobody is there for them, each way */
-#define AGX_HUB_HELD_BYTES (8u << 20)     /* bytes of them, one event excepted; the oldest goes first */
+#define AGX_HUB_HELD_BYTES (24u << 20)    /* bytes of them; the oldest goes first */
 #define AGX_HUB_QUEUE_EVENTS 4096         /* events that wait for one host; the oldest goes first */
-#define AGX_HUB_QUEUE_BYTES (16u << 20)   /* bytes of them, one event excepted */
+#define AGX_HUB_QUEUE_BYTES (48u << 20)   /* bytes of them */
 #define AGX_HUB_STOP_EVENTS 1024          /* events that wait for hosts; above, workers are told to pause */
 #define AGX_HUB_STOP_BYTES (4u << 20)     /* bytes of them, likewise; at half of either they may go on */
 #define AGX_HUB_INBOUND_BYTES (64u << 20) /* bytes on their way to a worker above which events of hosts are dropped */

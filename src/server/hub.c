@@ -386,6 +386,10 @@ int agx_hub_frame(agx_hub *h, uint64_t worker, const agx_frame *frame, const cha
                         *odd = "an item of a stream that is not one msgpack value";
                 return 0;
         }
+        if (frame->data.n > AGX_EVENT_MAX) {
+                *odd = "an event that is too large";
+                return 0;
+        }
         r = open_space(h, worker, frame->namespace_, odd); /* who emits has opened */
         s = r || *odd ? NULL : find(h, frame->namespace_);
         if (s && frame->event.n && frame->event.n <= AGX_SIO_NAME_MAX)

@@ -201,20 +201,31 @@ static void what_waits_is_bounded_and_the_oldest_goes(void **state)
         rig_close(&r);
 }
 
-static void one_large_event_always_fits(void **state)
+static void the_largest_event_makes_room_for_none(void **state)
 {
-        size_t n = (size_t)AGX_HUB_QUEUE_BYTES + 1;
-        char *data = calloc(1, n);
+        char *data = calloc(1, (size_t)AGX_EVENT_MAX + 1);
         agx_hub_saying saying;
         rig r;
 
         (void)state;
         assert_non_null(data);
         rig_open(&r);
-        frame(&r, 1, AGX_FRAME_SIO_EMIT, "/p", "large", agx_view_of(data, n));
+        assert_null(frame(&r, 1, AGX_FRAME_SIO_EMIT, "/p", "large", agx_view_of(data, AGX_EVENT_MAX)));
+        for (int i = 0; i < 100; ++i) /* which push it out neither here, where no host has joined, */
+                emit(&r, "/p", "small");
         assert_int_equal(join(&r.a, "/p"), 0);
+        assert_null(frame(&r, 1, AGX_FRAME_SIO_EMIT, "/p", "large", agx_view_of(data, AGX_EVENT_MAX)));
+        emit(&r, "/p", "small"); /* nor there */
+        assert_null(r.hub.warning);
         assert_int_equal(agx_hub_next(&r.a, &saying), 0);
-        assert_int_equal(saying.data.n, n);
+        assert_int_equal(saying.data.n, AGX_EVENT_MAX);
+        for (int i = 0; i < 100; ++i)
+                assert_hears(&r.a, "/p", "small");
+        assert_int_equal(agx_hub_next(&r.a, &saying), 0);
+        assert_int_equal(saying.data.n, AGX_EVENT_MAX);
+        assert_hears(&r.a, "/p", "small");
+        assert_non_null(frame(&r, 1, AGX_FRAME_SIO_EMIT, "/p", "more", agx_view_of(data, AGX_EVENT_MAX + 1)));
+        assert_hears(&r.a, NULL, NULL);
         free(data);
         rig_close(&r);
 }
@@ -320,7 +331,7 @@ int main(void)
                 cmocka_unit_test(a_hosts_events_wait_for_a_worker),
                 cmocka_unit_test(names_that_are_no_plugins),
                 cmocka_unit_test(what_waits_is_bounded_and_the_oldest_goes),
-                cmocka_unit_test(one_large_event_always_fits),
+                cmocka_unit_test(the_largest_event_makes_room_for_none),
                 cmocka_unit_test(a_window_holds_events_back_until_they_are_taken),
                 cmocka_unit_test(streams_are_told_acknowledged_and_flushed),
                 cmocka_unit_test(who_comes_back_to_this_instance_goes_on),

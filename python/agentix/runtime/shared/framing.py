@@ -12,7 +12,7 @@ MAX_MESSAGE_BYTES: int = 256 << 20
 
 
 class FrameTooLarge(ValueError):
-    """A message is longer than `MAX_MESSAGE_BYTES`; nothing of it was sent or read."""
+    """A message is longer than `MAX_MESSAGE_BYTES`, or an event than 16 MiB; nothing of it was sent or read."""
 
 
 FrameTooLarge.__module__ = "agentix.runtime.shared"
