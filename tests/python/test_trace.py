@@ -6,6 +6,7 @@ import logging
 import re
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 from fresh import python
@@ -351,18 +352,74 @@ def test_forward_and_replay(memory: Memory) -> None:
     assert not replayer._open
 
 
-def test_what_is_too_large_to_be_sent_is_sent_without_its_bulk(memory: Memory, caplog) -> None:
-    sent: list = []
+def sent_and_replayed(memory: Memory, make: Callable[[], None]) -> trace.Span:
+    """The end of the one span that `make` makes, as the host's processors are told of it."""
+    sent: list[bytes] = []
     trace.set_processors([Forwarder(lambda stream, data: sent.append(data))])
-    with caplog.at_level(logging.WARNING), trace.span("bulky", big="x" * ITEM_MAX) as span:
-        span.set_error("e" * ITEM_MAX)
+    make()
     trace.set_processors([memory])
-    assert max(map(len, sent)) < 10_000
+    assert max(map(len, sent)) <= ITEM_MAX
     Replayer().take_all([unpack(data) for data in sent], 0)
     (_, start), (_, end) = memory.told
     assert start is end
-    assert (end.name, end.status, list(end.attrs)) == ("bulky", "error", ["agentix.left_out_bytes"])
-    assert "its attrs and events are left out" in caplog.text
+    return end
+
+
+def test_of_what_is_too_large_to_be_sent_the_largest_values_are_left_out(memory: Memory, caplog) -> None:
+    small = {"call_id": "c-1", "a": 1, "b": [2, "3"], "text": "x" * 100_000}
+
+    def make() -> None:
+        with trace.span("bulky", big="x" * ITEM_MAX, **small) as span:
+            span.add_event("e", small="s", large=b"l" * ITEM_MAX)
+            span.set_error("e" * ITEM_MAX, why="w" * ITEM_MAX, code=7)
+
+    with caplog.at_level(logging.WARNING):
+        end = sent_and_replayed(memory, make)
+    attrs = dict(end.attrs)
+    assert re.fullmatch(r"<left out: 10485\d\d bytes>", attrs.pop("big"))
+    assert attrs.pop("agentix.left_out") == 5  # message, description, an attribute of each of the three
+    assert 5 * ITEM_MAX < attrs.pop("agentix.left_out_bytes") < 5.1 * ITEM_MAX
+    assert attrs == small
+    assert (end.name, end.status, end.error.data["code"]) == ("bulky", "error", 7)
+    assert end.error.message.startswith("e" * 1000 + " <cut: ")
+    assert [(event.name, event.attributes["small"]) for event in end.events] == [("e", "s")]
+    assert end.events[0].attributes["large"].startswith("<left out: ")
+    assert "the 5 largest of its values are left out" in caplog.text
+
+
+def test_many_events_are_sent(memory: Memory) -> None:
+    def make() -> None:
+        with trace.span("s", **{f"a{i}": i for i in range(11_000)}) as span:
+            for i in range(4000):
+                span.add_event("e", i=i)
+            span.set_error("wrong", why=1)
+
+    end = sent_and_replayed(memory, make)
+    assert [event.attributes["i"] for event in end.events] == list(range(4000))
+    assert (len(end.attrs), end.error.data) == (11_000, {"why": 1})
+
+
+def test_one_attribute_that_is_too_large_costs_no_other(memory: Memory) -> None:
+    def make() -> None:
+        with trace.span("s", call_id="c-1", n=5) as span:
+            span.set_attribute("page", "p" * (3 << 20))
+
+    attrs = sent_and_replayed(memory, make).attrs
+    assert (attrs["call_id"], attrs["n"], attrs["agentix.left_out"]) == ("c-1", 5, 1)
+    assert attrs["page"].startswith("<left out: 3145")
+
+
+@pytest.mark.parametrize("n", [20_000, 200_000])
+def test_very_many_small_values_are_left_out_together(memory: Memory, n: int) -> None:
+    def make() -> None:
+        with trace.span("s", call_id="c-1", **{"k" * 60 + str(i): i for i in range(n)}) as span:
+            for _ in range(10):
+                span.add_event("e", a=1)
+
+    end = sent_and_replayed(memory, make)
+    assert end.attrs["call_id"] == "c-1"
+    assert end.attrs["agentix.left_out"] > n
+    assert end.events == []
 
 
 def test_what_is_no_event_is_said_once(memory: Memory, caplog) -> None:
