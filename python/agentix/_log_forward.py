@@ -11,10 +11,10 @@ from typing import Any
 
 from . import _carrier
 from .runtime.shared.codec import pack
-from .utils._log_text import RESERVED, expand
+from .utils._log_text import FORWARD, RESERVED, expand
 from .utils._plain import plain, shown
 
-# Never forwarded: what these say may be about forwarding.
+# Not forwarded, unless a record is marked: what these say may be about forwarding.
 _NOT_FORWARDED = ("agentix.sio", "agentix.utils.log")
 _TEXT_MAX = 256 << 10
 # Bytes: AGX_STREAM_ITEM_MAX in src/proto/limits.h.
@@ -43,7 +43,9 @@ class ForwardHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         name = str(record.name)
-        if any(name == prefix or name.startswith((prefix + ".", prefix + "_")) for prefix in _NOT_FORWARDED):
+        if not record.__dict__.pop(FORWARD, False) and any(
+            name == prefix or name.startswith((prefix + ".", prefix + "_")) for prefix in _NOT_FORWARDED
+        ):
             self._say_here(record)
             return
         try:

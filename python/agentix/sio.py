@@ -21,14 +21,14 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, cast
 
 from . import _carrier
 from ._failures import RemoteSioError
-from ._sio_names import check_name
+from ._sio_names import check_name, check_size
 from .runtime.shared.codec import pack, unpack
-from .runtime.shared.framing import FrameTooLarge
+from .utils._log_text import FORWARD
 
 __all__ = ["Namespace", "RemoteSioError", "register_namespace"]
 
@@ -63,18 +63,17 @@ class Namespace:
         """Send an event to every host that has joined; it waits for the first one if there is none yet.
 
         Waits a moment when hosts read too slowly; what they do not read for long is dropped, the oldest first. Raises
-        RuntimeError outside a sandbox, `FrameTooLarge` if the data is too large, and what `pack` raises.
+        RuntimeError outside a sandbox, `FrameTooLarge`, a ValueError, if the packed data has more than 16 MiB, and what
+        `pack` raises.
         """
         carrier = _carrier.carrier
         if carrier is None:
             raise RuntimeError(f"{self.namespace}: there is no host: emit() works in a sandbox's worker only")
         payload = pack(data)
+        check_size(self.namespace, event, payload)
         if carrier.stopped:
             await _until_flowing(carrier)
-        try:
-            carrier.emit(self.namespace, event, payload)
-        except OverflowError as exc:
-            raise FrameTooLarge(f"{self.namespace}: the event {event!r} is too large: {exc}") from None
+        carrier.emit(self.namespace, event, payload)
 
     async def request(self, event: str, data: Any = None, *, timeout: float = 300.0) -> Any:
         """Ask the host and return its answer.
@@ -122,17 +121,25 @@ class Namespace:
         for handler in list(handlers):
             try:
                 value = handler(data)
-                if asyncio.iscoroutine(value) or asyncio.isfuture(value) or hasattr(value, "__await__"):
-                    task = asyncio.ensure_future(value)
-                    self._tasks.add(task)
-                    task.add_done_callback(self._end)
-            except Exception:
-                _log.exception("%s: a handler of %r failed", self.namespace, event)
+            except BaseException:  # noqa: BLE001 - SystemExit included: it must not end the loop
+                self._say_failed(event)
+                continue
+            if asyncio.iscoroutine(value) or asyncio.isfuture(value) or hasattr(value, "__await__"):
+                task = asyncio.ensure_future(self._finish(event, value))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
-    def _end(self, task: asyncio.Future[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("%s: a handler failed", self.namespace, exc_info=task.exception())
+    async def _finish(self, event: str, value: Awaitable[Any]) -> None:
+        try:
+            await value
+        except asyncio.CancelledError:
+            raise
+        except BaseException:  # noqa: BLE001
+            self._say_failed(event)
+
+    def _say_failed(self, event: str) -> None:
+        """Log what a handler has raised; unlike other records of this logger it goes to the host."""
+        _log.exception("%s: a handler of %r failed", self.namespace, event, extra={FORWARD: True})
 
     def _warn_of(self, event: str) -> None:
         if event in self._warned or len(self._warned) > 1000:

@@ -16,6 +16,7 @@ from test_roads import Shim, until
 
 import agentix
 from agentix import AsyncClientNamespace, RemoteCallError, RuntimeClient, WorkerExited
+from agentix.runtime.shared import FrameTooLarge
 from agentix.testing import serve
 
 
@@ -48,6 +49,10 @@ class Host(AsyncClientNamespace):
     @agentix.request_handler("unpackable")
     async def unpackable(self, body: Any) -> Any:
         return object()
+
+    @agentix.request_handler("large")
+    async def large(self, body: Any) -> Any:
+        return bytes(body)
 
     @agentix.request_handler("never")
     async def never(self, body: Any) -> Any:
@@ -111,6 +116,33 @@ def test_order_size_and_a_burst(run: Any, worker_python: str) -> None:
             with pytest.raises(ValueError, match=r"too large|larger than"):
                 await host.emit("ping", bytes(257 << 20))
             assert await client.remote(t.add, 1, 2) == 3
+
+    run(main())
+
+
+def test_the_largest_event(run: Any, worker_python: str) -> None:
+    """It arrives, also with others behind it; one that is larger is refused where it is sent, and only that."""
+    whole, head = 16 << 20, 5  # msgpack's bytes begin with five of their own
+
+    async def main() -> None:
+        host = Host()
+        async with serve(python=worker_python) as url, client_of(url, host) as client:
+            await client.remote(side.emit_two, whole - head)  # before this host has joined, as like as not
+            await until(lambda: len(host.heard) == 2)
+            await client.remote(side.emit_two, whole - head)
+            await until(lambda: len(host.heard) == 4)
+            assert [len(data) for data in host.heard] == [whole - head, len("behind it")] * 2
+            too_large = rf"/agx-demo: the event 'tick' has {whole + 1:,} bytes of data and was not sent: one event may"
+            with pytest.raises(RemoteCallError, match=f"FrameTooLarge: {too_large} have {whole:,}"):
+                await client.remote(side.emit_bytes, whole - head + 1)
+            await host.emit("ping", bytes(whole - head))
+            assert [len(data) for data in await client.remote(side.got, 1)] == [whole - head]
+            with pytest.raises(FrameTooLarge, match=too_large.replace("tick", "ping")):
+                await host.emit("ping", bytes(whole - head + 1))
+            with pytest.raises(RemoteCallError, match="RemoteSioError: FrameTooLarge: the answer cannot be sent"):
+                await client.remote(side.ask, "large", whole)
+            assert await client.remote(side.ask, "fetch", 1) == {"you": 1}
+            assert len(host.heard) == 4
 
     run(main())
 
@@ -225,7 +257,45 @@ def test_unknown_events_and_failing_handlers_are_told(
     with caplog.at_level(logging.WARNING, "agentix.sio"):
         run(main())
     texts = [r.getMessage() for r in caplog.records if r.name == "agentix.sio"]
-    assert texts == ["no handler on namespace /agx-demo for event 'nobody'"]
+    assert texts == [
+        "no handler on namespace /agx-demo for event 'nobody'",
+        "/agx-demo: a handler of 'wrong' failed",  # in the sandbox
+    ]
+
+
+def test_what_handlers_in_the_sandbox_raise_is_logged_here(
+    run: Any, worker_python: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        host = Host()
+        async with serve(python=worker_python) as url, client_of(url, host) as client:
+            await client.remote(side.log_to_sio)
+            await host.emit("wrong", 1)
+            await host.emit("wrong_later", 2)
+            await until(lambda: len(records()) == 2)
+            assert await client.remote(side.ask, "fetch", 1) == {"you": 1}
+
+    def records() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if record.name == "agentix.sio"]
+
+    with caplog.at_level(logging.INFO):
+        run(main())
+    first, second = records()
+    assert first.getMessage() == "/agx-demo: a handler of 'wrong' failed"
+    assert first.agentix_context.startswith("sandbox-")  # type: ignore[attr-defined]
+    assert first.exc_text is not None
+    assert first.exc_text.startswith("Traceback")
+    assert first.exc_text.endswith("\nRuntimeError: no 1")
+    assert not hasattr(first, "agentix_forward")
+    assert second.getMessage() == "/agx-demo: a handler of 'wrong_later' failed"
+    assert second.exc_text is not None
+    assert second.exc_text.endswith("\nSystemExit: not 2 either")
+    others = [record for record in caplog.records if record.name.startswith("agentix.sandbox")]
+    assert [r.getMessage() for r in others if "of user code" in r.getMessage()] == [
+        "ERROR agentix.sio of user code",
+        "ERROR agentix.sio.more of user code",
+    ]
+    assert not [r for r in others if "failed" in r.getMessage()]  # not once more, as lines of stderr
 
 
 def test_registering(worker_python: str, run: Any) -> None:

@@ -13,6 +13,8 @@ RESERVED = frozenset(logging.LogRecord("", 0, "", 0, "", (), None).__dict__) | {
     "taskName",
 }
 """Attributes that `extra` cannot set."""
+FORWARD = "agentix_forward"
+"""The attribute of a record that goes to the host although those of its logger do not."""
 
 _CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 _UNSAFE = re.compile(f"[{_CONTROLS}]")

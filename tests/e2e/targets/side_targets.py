@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from typing import Any
 
@@ -25,6 +26,10 @@ class Demo(Namespace):
 
     def on_wrong(self, data: Any) -> None:
         raise RuntimeError(f"no {data}")
+
+    async def on_wrong_later(self, data: Any) -> None:
+        await asyncio.sleep(0)
+        raise SystemExit(f"not {data} either")
 
 
 demo = Demo()
@@ -51,6 +56,20 @@ async def got(n: int) -> list[Any]:
             break
         await asyncio.sleep(0.01)
     return demo.got
+
+
+async def emit_bytes(n: int) -> None:
+    await demo.emit("tick", bytes(n))
+
+
+async def emit_two(n: int) -> None:
+    await demo.emit("tick", bytes(n))
+    await demo.emit("tick", "behind it")
+
+
+def log_to_sio() -> None:
+    logging.getLogger("agentix.sio").error("of user code")
+    logging.getLogger("agentix.sio.more").error("of user code")
 
 
 def die() -> None:
