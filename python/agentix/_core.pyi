@@ -28,6 +28,7 @@ class Channel:
     parked: bool
     has_loop: bool
     inbox: Any
+    processes: Any
     @property
     def fd(self) -> int: ...
     def __init__(
@@ -55,6 +56,21 @@ class Channel:
     def send_boot_error(
         self, call_id: str, type: str, message: str, traceback: str | None, cancelled: bool, /
     ) -> None: ...
+    def start_process(
+        self,
+        proc: int,
+        call_id: str | None,
+        path: bytes,
+        argv: bytes,
+        env: bytes,
+        cwd: bytes,
+        stdin: bool,
+        credit: int,
+        limit: int,
+        timeout: int,
+        /,
+    ) -> None: ...
+    def send_process(self, verb: str, proc: int, n: int = 0, data: bytes | bytearray | memoryview = b"", /) -> None: ...
     def disown(self) -> None: ...
 
 # ---- scalars.c ----

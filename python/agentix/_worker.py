@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any
 
+    from agentix._processes import Processes
     from agentix._streams import Streams
 else:
     from _collections import OrderedDict
@@ -83,6 +84,7 @@ class Worker:
         self._forked = False
         self._cancelled: list[Call] = []  # with `_lock`: taken from those that waited; a thread of its own answers them
         self._streams: Streams | None = None
+        self.processes: Processes | None = None  # made by agentix._processes, with the first one
         self._carrier = _carrier.attach(self)
         _log_hook.watch()
 
@@ -149,6 +151,9 @@ class Worker:
             self._carrier.deliver()
         elif kind == "sio_flow":
             self._carrier.flow(name == "go")
+        elif kind == "process":
+            if self.processes is not None:
+                self.processes.deliver()
         else:
             _warn("a frame of unknown type %r was passed over", name)
 

@@ -197,6 +197,11 @@ static PyObject *frame_object(channel *self, const agx_frame *frame)
                 return put_into_inbox(self, frame);
         case AGX_FRAME_SIO_FLOW:
                 return pair("sio_flow", frame->n ? AGX_VIEW("go") : AGX_VIEW("stop"));
+        case AGX_FRAME_PROC_OUT:
+        case AGX_FRAME_PROC_CREDIT:
+        case AGX_FRAME_PROC_EXIT:
+        case AGX_FRAME_PROC_ERROR:
+                return agx_channel_put_process(self, frame);
         default:
                 return pair("unknown", frame->type_text);
         }
@@ -410,7 +415,8 @@ static PyObject *channel_poll(channel *self, PyObject *unused)
 PyObject *agx_channel_send(channel *self, const agx_frame *frame)
 {
         _cleanup_(agx_buf_deinitp) agx_buf head = AGX_BUF_NULL(SIZE_MAX);
-        agx_view tail = frame->kind == AGX_FRAME_SIO_EMIT ? frame->data : frame->value;
+        bool has_data = frame->kind == AGX_FRAME_SIO_EMIT || frame->kind == AGX_FRAME_PROC_IN;
+        agx_view tail = has_data ? frame->data : frame->value;
         int r = agx_frame_put_head(&head, frame);
 
         if (r == AGX_FRAME_E_TOO_LARGE)
@@ -638,6 +644,7 @@ static int channel_traverse(channel *self, visitproc visit, void *arg)
         Py_VISIT(Py_TYPE((PyObject *)self));
         Py_VISIT(self->calls);
         Py_VISIT(self->inbox);
+        Py_VISIT(self->processes);
         Py_VISIT(self->call_type);
         return agx_channel_traverse_short(self, visit, arg);
 }
@@ -646,6 +653,7 @@ static int channel_clear(channel *self)
 {
         Py_CLEAR(self->calls);
         Py_CLEAR(self->inbox);
+        Py_CLEAR(self->processes);
         Py_CLEAR(self->call_type);
         Py_CLEAR(self->last_target);
         Py_CLEAR(self->handed);
@@ -685,6 +693,10 @@ static PyMethodDef channel_methods[] = {
         {"send_end", (PyCFunction)(void (*)(void))channel_send_end, METH_VARARGS, send_end_doc},
         {"send_error", (PyCFunction)(void (*)(void))channel_send_error, METH_VARARGS, send_error_doc},
         {"send_boot_error", (PyCFunction)(void (*)(void))channel_send_boot_error, METH_VARARGS, send_boot_error_doc},
+        {"start_process", (PyCFunction)(void (*)(void))agx_channel_start_process, METH_VARARGS,
+         agx_channel_start_process_doc},
+        {"send_process", (PyCFunction)(void (*)(void))agx_channel_send_process, METH_VARARGS,
+         agx_channel_send_process_doc},
         {"disown", (PyCFunction)(void (*)(void))channel_disown, METH_NOARGS, disown_doc},
         {NULL, NULL, 0, NULL},
 };
@@ -699,6 +711,8 @@ static PyMemberDef channel_members[] = {
         {"fd", T_INT, offsetof(channel, fd), READONLY, "int"},
         {"inbox", T_OBJECT, offsetof(channel, inbox), 0,
          "its append() gets (namespace, event, data) for each event of a side channel, in order"},
+        {"processes", T_OBJECT, offsetof(channel, processes), 0,
+         "its append() gets (kind, proc, number, what) for each frame about a process, in order"},
         {"has_loop", T_BOOL, offsetof(channel, has_loop), 0, "bool: serve() may give ('lead', call)"},
         {"parked", T_BOOL, offsetof(channel, parked), 0, "bool: calls wait for a thread"},
         {NULL, 0, 0, 0, NULL},

@@ -1,6 +1,7 @@
 /* agentix._core.Channel: what its files share.
  *
  *     channel.c  the type Channel: frames read and written, whose turn it is
+ *     channel_procs.c  the frames about processes
  *     serve.c    the short way of a call: from its frame to its answer without a Python frame of ours
  */
 #ifndef AGX_EXT_CHANNEL_H
@@ -28,6 +29,7 @@ typedef struct agx_channel {
         int fd;          /* -1 in a forked child */
         PyObject *calls; /* id -> Call: those read and not yet answered */
         PyObject *inbox; /* its append() gets the events of side channels, in their order; NULL: they are passed over */
+        PyObject *processes; /* likewise for what is heard of processes */
         PyTypeObject *call_type;
         agx_turns turns;
         agx_out out;
@@ -63,6 +65,14 @@ PyObject *agx_channel_receive(agx_channel *self, agx_buf *reply, bool back);
 void agx_channel_reply(agx_channel *self, agx_buf *reply, bool in_loop);
 /* Sends a frame and what waited before it. NULL with an exception set. */
 PyObject *agx_channel_send(agx_channel *self, const agx_frame *frame);
+
+/* channel_procs.c */
+
+/* A frame about a process, into `processes`: the frame object, which says that there is something. */
+PyObject *agx_channel_put_process(agx_channel *self, const agx_frame *frame);
+PyObject *agx_channel_start_process(agx_channel *self, PyObject *args);
+PyObject *agx_channel_send_process(agx_channel *self, PyObject *args);
+extern const char agx_channel_start_process_doc[], agx_channel_send_process_doc[];
 
 /* serve.c */
 

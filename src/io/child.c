@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CHILD_FDS = 4, CHILD_FD_FLOOR = 16, OOM_SCORE_MAX = 1000, CHILD_FD_SCAN = 65536 };
+enum { CHILD_FDS = 6, CHILD_FD_FLOOR = 16, OOM_SCORE_MAX = 1000, CHILD_FD_SCAN = 65536 };
 
 /* ---- in the child, between fork and exec ---- */
 
@@ -78,11 +78,13 @@ static void child_close_above(int keep)
 
 static int child_descriptors(const int *fds, int *error_fd)
 {
-        int high[CHILD_FDS], last = fds[3] >= 0 ? 3 : 2, moved = fcntl(*error_fd, F_DUPFD_CLOEXEC, CHILD_FD_FLOOR);
+        int high[CHILD_FDS], last = 2, moved = fcntl(*error_fd, F_DUPFD_CLOEXEC, CHILD_FD_FLOOR);
 
         if (moved < 0)
                 return -errno; /* the old one still works, and tells */
         *error_fd = moved;
+        while (last + 1 < CHILD_FDS && fds[last + 1] >= 0)
+                last++;
         for (int i = 0; i <= last; i++) {
                 int fd = fds[i] >= 0 ? fds[i] : open("/dev/null", O_RDWR | O_CLOEXEC);
 
@@ -107,7 +109,8 @@ static int child_run(const agx_child_spec *spec, pid_t parent, int *error_fd)
                 return -ECHILD; /* it died before the line above */
         child_signals();
         setsid();
-        child_oom_score(spec->oom_score_add);
+        if (spec->oom_score_add)
+                child_oom_score(spec->oom_score_add);
         child_limit(RLIMIT_CORE, spec->core_limit);
         child_limit(RLIMIT_NOFILE, spec->nofile_limit);
         r = child_descriptors(spec->fds, error_fd);
@@ -240,12 +243,17 @@ static void on_closed(uv_handle_t *handle)
 void agx_child_close(agx_child *c, void (*closed)(agx_child *self))
 {
         c->closing = true;
-        c->closed = closed;
-        if (!c->dead && c->pid > 0) {
+        if (!c->dead && c->pid > 0)
                 agx_child_kill(c, SIGKILL, true);
-                if (!agx_child_check(c))
-                        agx_reaper_forget(c);
-        }
+        agx_child_leave(c, closed);
+}
+
+void agx_child_leave(agx_child *c, void (*closed)(agx_child *self))
+{
+        c->closing = true;
+        c->closed = closed;
+        if (!c->dead && c->pid > 0 && !agx_child_check(c))
+                agx_reaper_forget(c);
         agx_closep(&c->exec_pipe);
         if (c->watching) {
                 uv_close((uv_handle_t *)&c->watch, on_closed);

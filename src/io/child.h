@@ -16,7 +16,7 @@ typedef struct agx_child_spec {
         const char *path; /* executed as is, no search */
         char *const *argv;
         char *const *envp;
-        int fds[4];            /* what becomes 0, 1, 2 and 3; -1: /dev/null for 0 to 2, nothing for 3 */
+        int fds[6];            /* what becomes 0 to 5; -1: /dev/null for 0 to 2, above nothing, and nothing after it */
         int oom_score_add;     /* raised by so much, up to the kernel's most */
         uint64_t core_limit;   /* soft RLIMIT_CORE it gets */
         uint64_t nofile_limit; /* soft RLIMIT_NOFILE */
@@ -51,6 +51,8 @@ static inline int agx_child_exec_error(const agx_child *c)
 {
         return c->exec_error;
 }
+/* As agx_child_close(), but a child still alive lives on: whoever reaps orphans reaps it. */
+void agx_child_leave(agx_child *c, void (*closed)(agx_child *self));
 /* Gives back the descriptors. A child still alive is killed with its group and left to the reaper. */
 void agx_child_close(agx_child *c, void (*closed)(agx_child *self));
 

@@ -6,13 +6,10 @@
  * numbers in /proc serve.
  */
 #include "io/reaper.h"
-#include "base/cleanup.h"
+#include "io/tree.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -91,62 +88,6 @@ void agx_reaper_stop(void)
 
 /* ---- the end ---- */
 
-/* Kills the children the kernel lists; -1: it lists none. */
-static int kill_listed(void)
-{
-        char path[64];
-        FILE *file;
-        int pid, n = 0;
-
-        snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-        file = fopen(path, "re");
-        if (!file)
-                return -1;
-        while (fscanf(file, "%d", &pid) == 1) {
-                kill(pid, SIGKILL);
-                n++;
-        }
-        fclose(file);
-        return n;
-}
-
-static int parent_of(int proc, const char *pid)
-{
-        char path[64], text[512];
-        const char *after;
-        int parent = 0;
-        ssize_t n;
-        _cleanup_(agx_closep) int fd = -1;
-
-        snprintf(path, sizeof(path), "%.20s/stat", pid);
-        fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
-        n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-        if (n <= 0)
-                return 0;
-        text[n] = 0;
-        after = strrchr(text, ')'); /* the name before it may hold anything */
-        return after && sscanf(after, ") %*c %d", &parent) == 1 ? parent : 0;
-}
-
-static int kill_found(void)
-{
-        struct dirent *entry;
-        DIR *proc = opendir("/proc");
-        int n = 0;
-
-        while (proc && (entry = readdir(proc))) {
-                int pid = (int)strtol(entry->d_name, NULL, 10);
-
-                if (pid > 0 && parent_of(dirfd(proc), entry->d_name) == (int)getpid()) {
-                        kill(pid, SIGKILL);
-                        n++;
-                }
-        }
-        if (proc)
-                closedir(proc);
-        return n;
-}
-
 static uint64_t now_ms(void)
 {
         struct timespec t;
@@ -165,8 +106,8 @@ bool agx_reaper_kill_descendants(unsigned ms)
 
                 if (getpid() == 1)
                         kill(-1, SIGKILL); /* everybody else in our namespace */
-                else if (kill_listed() < 0)
-                        kill_found();
+                else
+                        agx_tree_kill_children();
                 do
                         r = waitpid(-1, NULL, WNOHANG);
                 while (r > 0 || (r < 0 && errno == EINTR));

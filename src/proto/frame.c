@@ -13,7 +13,36 @@
 enum { HEADER = 4, HEAD_SLACK = 256 };
 
 /* In the order they are written: what may be large comes last, so that it may also be sent from where it lies. */
-enum { TYPE, CALL_ID, CALLABLE, STREAM, SEQ, CREDIT, NAMESPACE, EVENT, FAULT, CONTEXT, ARGUMENTS, VALUE, DATA, ROWS };
+enum {
+        TYPE,
+        CALL_ID,
+        CALLABLE,
+        STREAM,
+        SEQ,
+        CREDIT,
+        NAMESPACE,
+        EVENT,
+        FAULT,
+        PROC,
+        FD,
+        STDIN,
+        LIMIT,
+        TIMEOUT,
+        CODE,
+        SIGNAL,
+        OUT,
+        ERR,
+        CAUSE,
+        PATH,
+        CWD,
+        ARGV,
+        ENV,
+        CONTEXT,
+        ARGUMENTS,
+        VALUE,
+        DATA,
+        ROWS
+};
 
 static const agx_field rows[ROWS] = {
         [TYPE] = AGX_FIELD(agx_frame, type_text, "type", LAX_STR, "a str"),
@@ -25,6 +54,20 @@ static const agx_field rows[ROWS] = {
         [NAMESPACE] = AGX_FIELD(agx_frame, namespace_, "namespace", STR, "a str"),
         [EVENT] = AGX_FIELD(agx_frame, event, "event", STR, "a str"),
         [FAULT] = AGX_FIELD(agx_frame, fault, "error", FAULT, "a map"),
+        [PROC] = AGX_FIELD(agx_frame, proc, "proc", UINT, "a non-negative int"),
+        [FD] = AGX_FIELD(agx_frame, fd, "fd", UINT, "a non-negative int"),
+        [STDIN] = AGX_FIELD(agx_frame, has_stdin, "stdin", UINT, "a non-negative int"),
+        [LIMIT] = AGX_FIELD(agx_frame, limit, "limit", UINT, "a non-negative int"),
+        [TIMEOUT] = AGX_FIELD(agx_frame, timeout, "timeout", UINT, "a non-negative int"),
+        [CODE] = AGX_FIELD(agx_frame, code, "code", UINT, "a non-negative int"),
+        [SIGNAL] = AGX_FIELD(agx_frame, signal, "signal", UINT, "a non-negative int"),
+        [OUT] = AGX_FIELD(agx_frame, out, "out", UINT, "a non-negative int"),
+        [ERR] = AGX_FIELD(agx_frame, err, "err", UINT, "a non-negative int"),
+        [CAUSE] = AGX_FIELD(agx_frame, cause, "cause", STR, "a str"),
+        [PATH] = AGX_FIELD(agx_frame, path, "path", BIN, "a bin"),
+        [CWD] = AGX_FIELD(agx_frame, cwd, "cwd", BIN, "a bin"),
+        [ARGV] = AGX_FIELD(agx_frame, argv, "argv", BIN, "a bin"),
+        [ENV] = AGX_FIELD(agx_frame, env, "env", BIN, "a bin"),
         [CONTEXT] = AGX_FIELD(agx_frame, context, "context", BIN, "a bin"),
         [ARGUMENTS] = AGX_FIELD(agx_frame, arguments, "arguments", BIN, "a bin"),
         [VALUE] = AGX_FIELD(agx_frame, value, "value", BIN, "a bin"),
@@ -48,6 +91,16 @@ static const struct shape {
         [AGX_FRAME_ITEM] = {BIT(CALL_ID) | BIT(SEQ) | BIT(VALUE), 0},
         [AGX_FRAME_SIO_OPEN] = {BIT(NAMESPACE), 0},
         [AGX_FRAME_SIO_EMIT] = {BIT(NAMESPACE) | BIT(EVENT) | BIT(DATA), 0},
+        [AGX_FRAME_PROC_START] = {BIT(PROC) | BIT(PATH) | BIT(ARGV) | BIT(ENV) | BIT(CWD) | BIT(STDIN) | BIT(CREDIT) |
+                                          BIT(LIMIT) | BIT(TIMEOUT),
+                                  BIT(CALL_ID)},
+        [AGX_FRAME_PROC_IN] = {BIT(PROC) | BIT(DATA), 0},
+        [AGX_FRAME_PROC_CREDIT] = {BIT(PROC) | BIT(CREDIT), 0},
+        [AGX_FRAME_PROC_SIGNAL] = {BIT(PROC) | BIT(CREDIT), 0},
+        [AGX_FRAME_PROC_END] = {BIT(PROC), 0},
+        [AGX_FRAME_PROC_OUT] = {BIT(PROC) | BIT(FD) | BIT(DATA), 0},
+        [AGX_FRAME_PROC_EXIT] = {BIT(PROC) | BIT(CODE) | BIT(SIGNAL) | BIT(OUT) | BIT(ERR) | BIT(CAUSE), 0},
+        [AGX_FRAME_PROC_ERROR] = {BIT(PROC) | BIT(CODE) | BIT(FAULT), 0},
 };
 
 static const agx_view kind_texts[] = {[AGX_FRAME_UNKNOWN] = {NULL, 0},
@@ -118,6 +171,8 @@ static uint32_t rows_of(const agx_frame *frame)
                 given |= shape->allows & BIT(CONTEXT);
         if (frame->has_stream)
                 given |= shape->allows & BIT(STREAM);
+        if (frame->call_id.p)
+                given |= shape->allows & BIT(CALL_ID);
         return given;
 }
 

@@ -22,7 +22,15 @@
         X(ERROR, "error")                                                                                              \
         X(ITEM, "item")                                                                                                \
         X(SIO_OPEN, "sio_open")                                                                                        \
-        X(SIO_EMIT, "sio_emit")
+        X(SIO_EMIT, "sio_emit")                                                                                        \
+        X(PROC_START, "proc_start")                                                                                    \
+        X(PROC_IN, "proc_in")                                                                                          \
+        X(PROC_CREDIT, "proc_credit")                                                                                  \
+        X(PROC_SIGNAL, "proc_signal")                                                                                  \
+        X(PROC_END, "proc_end")                                                                                        \
+        X(PROC_OUT, "proc_out")                                                                                        \
+        X(PROC_EXIT, "proc_exit")                                                                                      \
+        X(PROC_ERROR, "proc_error")
 
 typedef enum agx_frame_kind {
         AGX_FRAME_UNKNOWN, /* a map with an unknown or missing type: log it and go on; .type_text says which */
@@ -39,14 +47,20 @@ typedef struct agx_frame {
         agx_view arguments;
         agx_view context; /* absent: no key */
         agx_view value;   /* absent in a RESULT: nil */
-        agx_fault fault;  /* of ERROR and BOOT_ERROR */
+        agx_fault fault;  /* of ERROR, BOOT_ERROR and PROC_ERROR */
         bool has_stream;
         uint64_t stream; /* credit offered with a CALL */
         uint64_t seq;    /* of ITEM */
-        uint64_t n;      /* of CREDIT; of SIO_FLOW: 0 stop emitting, 1 go on */
+        uint64_t n;      /* of CREDIT; of SIO_FLOW: 0 stop emitting, 1 go on; of PROC_*: bytes, or a signal */
         agx_view namespace_;
         agx_view event;
         agx_view data;
+        uint64_t proc; /* of PROC_*, and what follows */
+        uint64_t fd;
+        uint64_t has_stdin, limit, timeout; /* of PROC_START */
+        agx_view path, argv, env, cwd;
+        uint64_t code, signal, out, err; /* of PROC_EXIT; PROC_ERROR: .code is an errno */
+        agx_view cause;
         agx_buf *backing; /* never read or written: the buffer the views lie in, if a reader may take its memory over */
 } agx_frame;
 
@@ -62,7 +76,8 @@ int agx_frame_parse(agx_view payload, agx_frame *frame);
 /* Appends header and payload; on any error the buffer is as before. 0, AGX_FRAME_E_TOO_LARGE, AGX_FRAME_E_FULL, -ENOMEM.
  * A fault's texts are cut as agx_fault_put does. */
 int agx_frame_put(agx_buf *out, const agx_frame *frame);
-/* The same without the bytes of the last binary field (CALL: arguments, RESULT and ITEM: value, SIO_*: data), which the
+/* The same without the bytes of the last binary field (CALL: arguments, RESULT and ITEM: value, SIO_*, PROC_IN and
+ * PROC_OUT: data), which the
  * caller sends right after from where they lie; the header counts them. Kinds without such a field are written whole. */
 int agx_frame_put_head(agx_buf *out, const agx_frame *frame);
 

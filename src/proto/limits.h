@@ -110,6 +110,18 @@
 #define AGX_OUTPUT_FLUSH_BYTES (4u << 20) /* bytes read from one pipe when a host asks for all there is */
 #define AGX_OUTPUT_LINE (64u << 10)       /* bytes of a line of output before it is cut into pieces */
 
+/* Processes that workers ask for. */
+#define AGX_PROC_MAX 512                /* of them at once, of all workers of a server */
+#define AGX_PROC_ARGS_BYTES (4u << 20)  /* bytes of the arguments and variables of one */
+#define AGX_PROC_OUT_BYTES (64u << 10)  /* bytes of output in one frame */
+#define AGX_PROC_IN_BYTES (256u << 10)  /* bytes of input on their way to one; above: it is ended */
+#define AGX_PROC_QUEUE_BYTES (8u << 20) /* bytes on their way to a worker above which output is not read for a moment */
+#define AGX_PROC_QUEUE_MS 20            /* that moment */
+#define AGX_PROC_LINGER_MS 100          /* what a process left behind may hold its output open so long after its end */
+#define AGX_PROC_LINGER_BYTES (2u << 20) /* bytes of output read after its end */
+#define AGX_PROC_KILL_MS 5000            /* a tree is killed again and again for so long, then what is left is left */
+#define AGX_PROC_KEEPER_MS 7000          /* a keeper that does not answer for so long is killed itself */
+
 /* Logs. */
 #define AGX_LOG_FILE_BYTES (64u << 20) /* bytes of a worker's log file before it is renamed and begun anew, once kept */
 #define AGX_LOG_FILE_BUFFER (1u << 20) /* bytes of lines that wait to be written at the end of a turn of the loop */

@@ -325,6 +325,13 @@ static bool runs_in(const agx_call *call, uint64_t worker)
         return call && call->state == AGX_CALL_RUNNING && call->worker == worker;
 }
 
+bool agx_calls_runs(const agx_calls *c, uint64_t worker, agx_view call_id)
+{
+        const agx_call *call = agx_ledger_open(c->ledger, call_id);
+
+        return runs_in(call, worker) && !call->cancelled;
+}
+
 agx_call *agx_calls_frame(agx_calls *c, uint64_t worker, const agx_frame *frame, const char **odd)
 {
         agx_call *call;

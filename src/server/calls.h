@@ -56,6 +56,8 @@ int agx_calls_submit(agx_calls *c, const agx_call_request *request, agx_view ses
 /* Starts what was held. Gives back a call that could not be (for want of memory) to be delivered; call until NULL. */
 agx_call *agx_calls_start_held(agx_calls *c, const agx_calls_worker *worker);
 
+/* Whether the call runs in `worker` and nobody has cancelled it. */
+bool agx_calls_runs(const agx_calls *c, uint64_t worker, agx_view call_id);
 /* A frame from `worker`: the call it ended, or NULL. `*odd` (may be set only with NULL): static words on a frame that fits nothing. */
 agx_call *agx_calls_frame(agx_calls *c, uint64_t worker, const agx_frame *frame, const char **odd);
 /* An ITEM from `worker`: the call that has more to be told now, or NULL (then `*odd` may be set). `*ended`: it has ended

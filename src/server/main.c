@@ -6,6 +6,7 @@
 #include "server/envfile.h"
 #include "server/server_uv.h"
 #include "server/statedir_uv.h"
+#include "worker/keeper_uv.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -171,6 +172,8 @@ int main(int argc, char **argv)
         char why[256];
         int r;
 
+        if (argc && !strcmp(argv[0], AGX_KEEPER_NAME))
+                return agx_keeper_main(argc, argv);
         fill_standard_fds();
         r = agx_envfile_load();
         if (r) {

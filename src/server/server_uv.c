@@ -146,6 +146,7 @@ static void pass_cancel_on(agx_server *s, const agx_call *call)
 
         if (w && !agx_calls_put_cancel(agx_stream_out(&w->channel), call))
                 agx_stream_touch(&w->channel);
+        agx_procs_call_over(&s->procs, agx_call_id(call), true);
         agx_deadline_set(&s->graces, agx_calls_deadline(&s->calls));
 }
 
@@ -234,6 +235,7 @@ static void end_call(agx_server *s, uint64_t number, agx_call *call)
 {
         agx_calls_load load;
 
+        agx_procs_call_over(&s->procs, agx_call_id(call), false);
         agx_server_deliver(s, call);
         load = agx_calls_load_of(&s->calls, number);
         agx_supervisor_uv_load(&s->supervisor, number, load.running, load.overdue);
@@ -272,6 +274,11 @@ static void on_worker_frame(void *user, uint64_t number, const agx_frame *frame)
                 agx_side_frame(s, number, frame);
                 return;
         }
+        if (agx_procs_takes(frame)) {
+                agx_procs_frame(&s->procs, number, frame,
+                                frame->call_id.p && agx_calls_runs(&s->calls, number, frame->call_id));
+                return;
+        }
         call = agx_calls_frame(&s->calls, number, frame, &odd);
         if (call)
                 end_call(s, number, call);
@@ -284,6 +291,7 @@ static void on_worker_died(void *user, uint64_t number, const agx_fault *fault)
         agx_server *s = user;
         agx_call *call;
 
+        agx_procs_worker_died(&s->procs, number);
         while ((call = agx_calls_worker_died(&s->calls, number, fault)))
                 agx_server_deliver(s, call);
         agx_hub_worker_died(&s->hub, number);
@@ -343,6 +351,7 @@ static void stop(agx_server *s, const char *why)
         agx_deadline_set(&s->drain, agx_loop_now(&s->loop) + AGX_SERVER_DRAIN_MS - AGX_SERVER_KILL_MS);
         on_worker_unavailable(s, &gone);
         drain_connections(s);
+        agx_procs_end(&s->procs);
         agx_supervisor_uv_stop(&s->supervisor);
 }
 
@@ -541,6 +550,7 @@ static void start_worker(agx_server *s, char *const *env)
                                     .nofile_limit = s->config->nofile_limit};
 
         agx_supervisor_uv_init(&s->supervisor, &s->loop, &s->log, &config, &ops, s);
+        agx_procs_init(&s->procs, &s->loop, &s->supervisor, s->site.instance);
         agx_supervisor_uv_start(&s->supervisor);
 }
 
@@ -581,6 +591,7 @@ static void close_all(agx_server *s, bool started)
 {
         agx_listener_close(&s->listener);
         if (started) {
+                agx_procs_close(&s->procs);
                 agx_supervisor_uv_close(&s->supervisor);
                 for (size_t i = 0; i < sizeof(s->signals) / sizeof(s->signals[0]); i++)
                         uv_close((uv_handle_t *)&s->signals[i], NULL);
@@ -627,6 +638,7 @@ int agx_server_run(agx_server *s, const agx_config *config, char *const *env, co
         agx_loop_deinit(&s->loop);
         if (!r)
                 agx_reaper_kill_descendants(AGX_SERVER_KILL_MS);
+        agx_procs_deinit(&s->procs);
         agx_rpc_deinit(&s->rpc);
         agx_side_deinit(s);
         agx_calls_deinit(&s->calls);

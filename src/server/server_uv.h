@@ -13,6 +13,7 @@
 #include "server/listener_uv.h"
 #include "server/logfile_uv.h"
 #include "server/rpc.h"
+#include "worker/procs_uv.h"
 #include "worker/supervisor_uv.h"
 
 typedef struct agx_server agx_server;
@@ -33,6 +34,7 @@ struct agx_server {
         agx_map sio_sessions;    /* by sid */
         agx_flush links;         /* lets those speak that have something to say */
         agx_supervisor_uv supervisor;
+        agx_procs procs;
         agx_listener listener;
         agx_list connections;
         size_t n_connections;

@@ -347,7 +347,7 @@ static int start_child(agx_worker *w, const agx_worker_config *config, const fds
                             &(agx_child_spec){.path = config->python,
                                               .argv = argv,
                                               .envp = env.vars,
-                                              .fds = {-1, f->out[1], f->err[1], f->channel[1]},
+                                              .fds = {-1, f->out[1], f->err[1], f->channel[1], -1, -1},
                                               .oom_score_add = OOM_SCORE_ADD,
                                               .core_limit = config->core_limit,
                                               .nofile_limit = config->nofile_limit},

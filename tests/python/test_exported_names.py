@@ -117,7 +117,7 @@ def test_other_distributions_add_siblings(tmp_path: Path) -> None:
     one, two, archive = tmp_path / "one", tmp_path / "two", tmp_path / "three.zip"
     (one / "agentix" / "provider" / "fly").mkdir(parents=True)
     (one / "agentix" / "provider" / "fly" / "__init__.py").write_text("WHERE = 'fly'\n")
-    (one / "agentix" / "bash.py").write_text("WHERE = 'bash'\n")
+    (one / "agentix" / "sibling.py").write_text("WHERE = 'sibling'\n")
     (two / "agentix" / "agents").mkdir(parents=True)
     (two / "agentix" / "agents" / "coder.py").write_text("WHERE = 'coder'\n")
     with zipfile.ZipFile(archive, "w") as file:
@@ -125,9 +125,9 @@ def test_other_distributions_add_siblings(tmp_path: Path) -> None:
         file.writestr("agentix/zipped.py", "WHERE = 'zipped'\n")
     code = (
         f"import sys; sys.path[:0] = [{str(one)!r}]; sys.path += [{str(two)!r}, {str(archive)!r}, 'gone']\n"
-        "from agentix import bash, zipped, SandboxConfig\n"
+        "from agentix import sibling, zipped, SandboxConfig\n"
         "from agentix.provider import fly, base\n"
         "from agentix.agents import coder\n"
-        "print(bash.WHERE, zipped.WHERE, fly.WHERE, coder.WHERE, SandboxConfig is base.SandboxConfig)\n"
+        "print(sibling.WHERE, zipped.WHERE, fly.WHERE, coder.WHERE, SandboxConfig is base.SandboxConfig)\n"
     )
-    assert python("-c", code) == "bash zipped fly coder True"
+    assert python("-c", code) == "sibling zipped fly coder True"

@@ -75,7 +75,7 @@ static void spawn(rig *r, const char *path, const char *script, int extra)
                                          &(agx_child_spec){.path = path,
                                                            .argv = argv,
                                                            .envp = envp,
-                                                           .fds = {-1, r->out[1], r->out[1], extra},
+                                                           .fds = {-1, r->out[1], r->out[1], extra, -1, -1},
                                                            .oom_score_add = 100,
                                                            .core_limit = 0,
                                                            .nofile_limit = 64},
