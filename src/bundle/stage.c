@@ -85,7 +85,7 @@ static int lacking(agx_why *why, const char *name, const char *hint)
         return agx_why_hint(why, "%s", hint);
 }
 
-int agx_tools_find(agx_tools *t, bool all, agx_why *why)
+void agx_tools_locate(agx_tools *t)
 {
         *t = (agx_tools){
                 .python = find("AGENTIX_PYTHON", "python"),
@@ -97,6 +97,11 @@ int agx_tools_find(agx_tools *t, bool all, agx_why *why)
         };
         if (!t->python)
                 t->python = agx_run_find("python3");
+}
+
+int agx_tools_find(agx_tools *t, bool all, agx_why *why)
+{
+        agx_tools_locate(t);
         if (!t->python)
                 return lacking(why, "python", "run agentix from the environment it is installed in");
         if (!all)
@@ -141,20 +146,43 @@ static int resolve(char **cache)
         return real ? 0 : agx_trace(-errno);
 }
 
-int agx_stage_cache(char **cache, agx_why *why)
+static const char *chosen(void)
+{
+        const char *value = getenv("AGENTIX_BUILD_CACHE_DIR");
+
+        return value && *value ? value : NULL;
+}
+
+char *agx_stage_cache_where(void)
 {
         const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-        agx_why ignored = AGX_WHY_NULL;
+        char *path = NULL;
+        int n = -1;
 
-        *cache = NULL;
-        if (xdg && *xdg == '/' && asprintf(cache, "%s/agentix/build", xdg) < 0)
-                return agx_trace(-ENOMEM);
-        if (!*cache && home && *home == '/' && asprintf(cache, "%s/.cache/agentix/build", home) < 0)
-                return agx_trace(-ENOMEM);
-        if (*cache && !agx_tree_make(*cache, &ignored) && !access(*cache, W_OK | X_OK))
+        if (chosen())
+                return strdup(chosen());
+        if (xdg && *xdg == '/')
+                n = asprintf(&path, "%s/agentix/build", xdg);
+        else if (home && *home == '/')
+                n = asprintf(&path, "%s/.cache/agentix/build", home);
+        return n < 0 ? NULL : path;
+}
+
+int agx_stage_cache(char **cache, agx_why *why)
+{
+        agx_why first = AGX_WHY_NULL;
+        int r;
+
+        *cache = agx_stage_cache_where();
+        r = *cache ? agx_tree_make(*cache, &first) : AGX_WHY_E_TOLD;
+        if (!r && access(*cache, W_OK | X_OK))
+                r = agx_why_errno(&first, errno, "%s cannot be written", *cache);
+        if (!r)
                 return resolve(cache);
         free(*cache);
         *cache = NULL;
+        if (chosen())
+                return agx_why_set(why, "cache", "the build cache cannot be used: %s", first.text);
         return private_directory(cache, why) ? AGX_WHY_E_TOLD : resolve(cache);
 }
 

@@ -22,6 +22,8 @@ typedef struct agx_tools {
 
 /* Finds them beside this executable and on PATH; told which is missing and how to get it. `all`: also what only a real build needs. */
 int agx_tools_find(agx_tools *t, bool all, agx_why *why);
+/* Only looks for them; NULL is what there is not. */
+void agx_tools_locate(agx_tools *t);
 void agx_tools_deinit(agx_tools *t);
 AGX_DEFINE_CLEANUP(agx_tools, agx_tools_deinit)
 
@@ -37,8 +39,10 @@ typedef struct agx_stage {
 
 #define AGX_STAGE_NULL ((agx_stage){.lock = -1})
 
-/* The build cache's directory, made: $XDG_CACHE_HOME/agentix/build, ~/.cache/agentix/build, or a private one in $TMPDIR. */
+/* The build cache's directory, made: $AGENTIX_BUILD_CACHE_DIR, $XDG_CACHE_HOME/agentix/build, ~/.cache/agentix/build, or a private one in $TMPDIR. */
 int agx_stage_cache(char **cache, agx_why *why);
+/* Where the first of these is, whether there or not; the caller's to free, NULL without a home. */
+char *agx_stage_cache_where(void);
 /* A fresh stage; what dead builds left is removed. */
 int agx_stage_open(agx_stage *s, agx_why *why);
 /* Removes it. */

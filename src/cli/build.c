@@ -14,7 +14,7 @@ typedef struct options {
         const char *name;
         const char *output;
         const char *platform;
-        bool zstd;
+        int zstd;
         bool dry_run;
         bool fresh;
         agx_strv uv_args;
@@ -34,21 +34,25 @@ static const agx_opt opts[] = {
          .name = "name",
          .value = "NAME[:TAG]",
          .offset = offsetof(options, name),
+         .setting = AGX_SETTING_BUILD_NAME,
          .help = "name and tag (the project's name without agentix-, its version)"},
         {.kind = AGX_OPT_TEXT,
          .letter = 'o',
          .name = "output",
          .value = "PATH",
          .offset = offsetof(options, output),
+         .setting = AGX_SETTING_BUILD_OUTPUT,
          .help = "where the tar goes; compressed if it ends in .zst (dist/NAME-TAG-PLATFORM.bundle.tar)"},
-        {.kind = AGX_OPT_FLAG,
+        {.kind = AGX_OPT_SWITCH,
          .name = "zstd",
          .offset = offsetof(options, zstd),
+         .setting = AGX_SETTING_BUILD_ZSTD,
          .help = "compress: make a .bundle.tar.zst"},
         {.kind = AGX_OPT_TEXT,
          .name = "platform",
          .value = "PLATFORM",
          .offset = offsetof(options, platform),
+         .setting = AGX_SETTING_BUILD_PLATFORM,
          .help = "linux/amd64 or linux/arm64 (the machine's own)"},
         {.kind = AGX_OPT_FLAG,
          .name = "dry-run",
@@ -62,31 +66,37 @@ static const agx_opt opts[] = {
          .name = "uv-arg",
          .value = "ARG",
          .offset = offsetof(options, uv_args),
+         .setting = AGX_SETTING_BUILD_UV_ARGS,
          .help = "further argument for `uv sync`; may be repeated"},
         {.kind = AGX_OPT_LIST,
          .name = "nix-arg",
          .value = "ARG",
          .offset = offsetof(options, nix_args),
+         .setting = AGX_SETTING_BUILD_NIX_ARGS,
          .help = "further argument for `nix-build`; may be repeated"},
         {.kind = AGX_OPT_TEXT,
          .name = "container-engine",
          .value = "ENGINE",
          .offset = offsetof(options, engine),
+         .setting = AGX_SETTING_BUILD_ENGINE,
          .help = "build inside a container of this engine, e.g. docker"},
         {.kind = AGX_OPT_TEXT,
          .name = "container-image",
          .value = "IMAGE",
          .offset = offsetof(options, image),
+         .setting = AGX_SETTING_BUILD_IMAGE,
          .help = "image it runs (python:3.N-slim); for another platform one that has agentix"},
         {.kind = AGX_OPT_LIST,
          .name = "container-arg",
          .value = "ARG",
          .offset = offsetof(options, engine_args),
+         .setting = AGX_SETTING_BUILD_ENGINE_ARGS,
          .help = "argument of the engine, before `run`; may be repeated"},
         {.kind = AGX_OPT_LIST,
          .name = "container-run-arg",
          .value = "ARG",
          .offset = offsetof(options, engine_run_args),
+         .setting = AGX_SETTING_BUILD_RUN_ARGS,
          .help = "argument of its `run`; may be repeated"},
         {0},
 };
@@ -164,6 +174,11 @@ static int say_built(agx_cli *cli, const agx_build_result *r)
         return AGX_EXIT_OK;
 }
 
+static const char *project_of(const void *values)
+{
+        return ((const options *)values)->path;
+}
+
 static int run(agx_cli *cli, void *values)
 {
         _cleanup_(agx_build_result_deinitp) agx_build_result result = {0};
@@ -174,7 +189,7 @@ static int run(agx_cli *cli, void *values)
                 .name = o->name,
                 .output = o->output,
                 .platform = o->platform,
-                .zstd = o->zstd,
+                .zstd = o->zstd > 0,
                 .dry_run = o->dry_run,
                 .fresh = o->fresh,
                 .quiet = cli->say.quiet,
@@ -212,5 +227,6 @@ const agx_command agx_command_build = {
         .opts = opts,
         .size = sizeof(options),
         .format = true,
+        .project = project_of,
         .run = run,
 };

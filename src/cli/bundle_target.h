@@ -8,7 +8,7 @@
         {                                                                                                              \
                 AGX_OPT_TEXT, .name = "bundle-cache-dir", .value = "DIR",                                              \
                               .help = "where bundles are kept (~/.cache/agentix/bundles)",                             \
-                              .offset = offsetof(type, cache_dir)                                                      \
+                              .offset = offsetof(type, cache_dir), .setting = AGX_SETTING_CACHE_DIR                    \
         }
 
 /* A bundle: a tar, or an entry of a cache. */

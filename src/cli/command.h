@@ -9,6 +9,7 @@
  */
 #include "cli/opt.h"
 #include "cli/say.h"
+#include "cli/settings.h"
 
 typedef struct agx_cli agx_cli;
 typedef struct agx_command agx_command;
@@ -21,6 +22,9 @@ struct agx_command {
         const agx_opt *opts;  /* NULL: none */
         size_t size;          /* of the struct that `opts` fill */
         bool format;          /* takes --format text|json */
+        bool plain;           /* reads no settings: what it does must work whatever files say */
+        /* The directory of the project that it is about, whose settings count; NULL: where we are. */
+        const char *(*project)(const void *values);
         /* Does it; gives back the exit code. `values`: as filled from `opts`. */
         int (*run)(agx_cli *cli, void *values);
         const agx_command *const *children;                          /* NULL: none */
@@ -32,7 +36,7 @@ struct agx_cli {
         agx_say say;
         const char *child;  /* the name by which a `find` child was called */
         char trouble[1024]; /* why a `find` child is of no use */
-        char *const *environ;
+        agx_settings settings;
 };
 
 extern const agx_command *const agx_commands[];

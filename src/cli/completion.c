@@ -28,7 +28,7 @@ static void each_command(const visit *v, const char *path, const agx_command *co
 
 static bool is_option(const agx_opt *opt)
 {
-        return opt->kind == AGX_OPT_FLAG || opt->kind == AGX_OPT_TEXT || opt->kind == AGX_OPT_LIST;
+        return agx_opt_is_bare(opt) || opt->kind == AGX_OPT_TEXT || opt->kind == AGX_OPT_LIST;
 }
 
 static void put_choices(FILE *to, const char *choices)
@@ -144,7 +144,7 @@ static void fish_option(FILE *to, const char *path, const agx_opt *opt)
                 fputs(" -x -a '", to);
                 put_choices(to, opt->choices);
                 fputc('\'', to);
-        } else if (opt->kind != AGX_OPT_FLAG) {
+        } else if (!agx_opt_is_bare(opt)) {
                 fputs(" -r", to);
         }
         fputs(" -d ", to);
@@ -218,5 +218,6 @@ const agx_command agx_command_completion = {
                     "  agentix completion fish > ~/.config/fish/completions/agentix.fish\n",
         .opts = opts,
         .size = sizeof(values),
+        .plain = true,
         .run = run,
 };

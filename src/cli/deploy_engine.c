@@ -32,7 +32,8 @@ static const agx_opt engine_opts[] = {
         {AGX_OPT_LIST, .name = "run-arg", .value = "ARG", .help = "argument of `run` in the hints; may be repeated",
          .offset = offsetof(values, run_args)},
         {AGX_OPT_TEXT, .name = "bundle-cache-dir", .value = "DIR",
-         .help = "where bundles are kept (~/.cache/agentix/bundles)", .offset = offsetof(values, cache_dir)},
+         .help = "where bundles are kept (~/.cache/agentix/bundles)", .offset = offsetof(values, cache_dir),
+         .setting = AGX_SETTING_CACHE_DIR},
         {.kind = AGX_OPT_END},
 };
 

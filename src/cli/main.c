@@ -3,8 +3,6 @@
 
 #include <fcntl.h>
 
-extern char **environ;
-
 /* Descriptors 0 to 2 must be open, or files opened later would take their places and be printed into. */
 static void fill_standard_fds(void)
 {
@@ -19,9 +17,12 @@ static void fill_standard_fds(void)
 
 int main(int argc, char **argv)
 {
-        agx_cli cli = {.environ = environ};
+        agx_cli cli = {0};
+        int code;
 
         fill_standard_fds();
         agx_say_init(&cli.say, stdout, stderr);
-        return agx_say_end(&cli.say, agx_command_main(&cli, argc > 0 ? argc - 1 : 0, argv + (argc > 0)));
+        code = agx_command_main(&cli, argc > 0 ? argc - 1 : 0, argv + (argc > 0));
+        agx_settings_deinit(&cli.settings);
+        return agx_say_end(&cli.say, code);
 }

@@ -22,6 +22,11 @@ static bool is_positional(agx_opt_kind kind)
         return kind == AGX_OPT_ARG || kind == AGX_OPT_ARG_MAYBE || kind == AGX_OPT_REST;
 }
 
+bool agx_opt_is_bare(const agx_opt *opt)
+{
+        return opt->kind == AGX_OPT_FLAG || opt->kind == AGX_OPT_SWITCH;
+}
+
 static void *place_of(const agx_opt_set *set, const agx_opt *opt)
 {
         return (char *)set->values + opt->offset;
@@ -51,6 +56,9 @@ static int put(cursor *c, const agx_opt_set *set, const agx_opt *opt, const char
         switch (opt->kind) {
         case AGX_OPT_FLAG:
                 *(bool *)place = true;
+                return 0;
+        case AGX_OPT_SWITCH:
+                *(int *)place = 1;
                 return 0;
         case AGX_OPT_LIST:
         case AGX_OPT_REST:
@@ -83,11 +91,26 @@ static const agx_opt *find_letter(const cursor *c, char letter, const agx_opt_se
 /* The value of an option that needs one: what follows `=`, or the next argument. */
 static int put_value(cursor *c, const agx_opt_set *set, const agx_opt *opt, const char *attached)
 {
-        if (opt->kind == AGX_OPT_FLAG)
+        if (agx_opt_is_bare(opt))
                 return attached ? complain(c, "'--%s' takes no value", opt->name) : put(c, set, opt, NULL);
         if (!attached && c->at == c->argc)
                 return complain(c, "'--%s' needs a value", opt->name);
         return put(c, set, opt, attached ? attached : c->argv[c->at++]);
+}
+
+/* `--no-NAME` of a switch. */
+static bool switch_off(const cursor *c, agx_view name)
+{
+        const agx_opt_set *set;
+        const agx_opt *opt;
+
+        if (!agx_view_starts(name, AGX_VIEW("no-")))
+                return false;
+        opt = find_long(c, agx_view_from(name, 3), &set);
+        if (!opt || opt->kind != AGX_OPT_SWITCH)
+                return false;
+        *(int *)place_of(set, opt) = -1;
+        return true;
 }
 
 static int read_long(cursor *c, const char *arg)
@@ -97,6 +120,8 @@ static int read_long(cursor *c, const char *arg)
         const agx_opt_set *set;
         const agx_opt *opt = find_long(c, name, &set);
 
+        if (!opt && !equals && switch_off(c, name))
+                return 0;
         if (!opt)
                 return complain(c, "no such option '--%.*s'", (int)name.n, name.p);
         return put_value(c, set, opt, equals ? equals + 1 : NULL);
@@ -112,7 +137,7 @@ static int read_letters(cursor *c, const char *arg)
 
                 if (!opt)
                         return complain(c, "no such option '-%c'", *letter);
-                if (opt->kind != AGX_OPT_FLAG)
+                if (!agx_opt_is_bare(opt))
                         return put_value(c, set, opt, letter[1] ? letter + 1 : NULL);
                 r = put(c, set, opt, NULL);
                 if (r)
@@ -233,10 +258,11 @@ static void print_option(const agx_opt *opt, FILE *to)
 {
         char left[128];
         const char *value = opt->choices ? opt->choices : opt->value;
-        bool takes = opt->kind != AGX_OPT_FLAG;
+        bool takes = !agx_opt_is_bare(opt);
 
-        snprintf(left, sizeof(left), "%c%c%c --%s%s%s", opt->letter ? '-' : ' ', opt->letter ? opt->letter : ' ',
-                 opt->letter ? ',' : ' ', opt->name, takes ? " " : "", takes ? value : "");
+        snprintf(left, sizeof(left), "%c%c%c --%s%s%s%s", opt->letter ? '-' : ' ', opt->letter ? opt->letter : ' ',
+                 opt->letter ? ',' : ' ', opt->kind == AGX_OPT_SWITCH ? "[no-]" : "", opt->name, takes ? " " : "",
+                 takes ? value : "");
         print_row(to, left, opt->help);
 }
 

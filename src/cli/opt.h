@@ -14,6 +14,7 @@
 typedef enum agx_opt_kind {
         AGX_OPT_END,
         AGX_OPT_FLAG,      /* bool */
+        AGX_OPT_SWITCH,    /* int: 1 for --NAME, -1 for --no-NAME, 0 if the line has neither */
         AGX_OPT_TEXT,      /* const char *: points into argv */
         AGX_OPT_LIST,      /* agx_strv: may be repeated */
         AGX_OPT_ARG,       /* const char *: a positional argument that must be there */
@@ -29,7 +30,8 @@ typedef struct agx_opt {
         const char *choices; /* "a|b|c": all that the value may be, or NULL */
         const char *help;
         size_t offset;
-        bool needed; /* REST: at least one */
+        bool needed;      /* REST: at least one */
+        unsigned setting; /* which one of settings.h gives the value if the line does not; 0: none */
 } agx_opt;
 
 /* Where rows of a table put what they read. */
@@ -51,6 +53,8 @@ typedef struct agx_opt_fault {
  */
 int agx_opt_parse(const agx_opt_set *sets, int argc, char *const *argv, bool lax, agx_opt_fault *fault);
 void agx_opt_free(const agx_opt *table, void *values);
+/* Whether it takes no value. */
+bool agx_opt_is_bare(const agx_opt *opt);
 
 /* " [OPTIONS] BUNDLE [NAME]..." */
 void agx_opt_print_usage(const agx_opt *table, FILE *to);

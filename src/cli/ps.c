@@ -10,7 +10,8 @@ enum { LIST_MAX = 64 << 20 };
 #define ENGINE_OPT(type)                                                                                               \
         {                                                                                                              \
                 AGX_OPT_TEXT, .name = "container-engine", .value = "ENGINE",                                           \
-                              .help = "ask only this engine (docker and podman)", .offset = offsetof(type, engine)     \
+                              .help = "ask only this engine (docker and podman)", .offset = offsetof(type, engine),    \
+                              .setting = AGX_SETTING_ENGINE                                                            \
         }
 
 static const char *status_of(const agx_sandbox *s)

@@ -26,5 +26,6 @@ const agx_command agx_command_version = {
         .name = "version",
         .summary = "Show the version",
         .format = true,
+        .plain = true,
         .run = run,
 };

@@ -510,7 +510,8 @@ def test_config_show(cli: Cli) -> None:
         rows = cli.json("config", "show", **env)["settings"]
         return next(row for row in rows if row["name"] == "bundle-cache-dir")
 
-    assert cache() == {"name": "bundle-cache-dir", "value": str(cli.cache), "from": "default"}
+    default = {"name": "bundle-cache-dir", "value": str(cli.cache), "source": "default", "from": "default"}
+    assert cache() == default
     assert cache(AGENTIX_BUNDLE_CACHE_DIR="/x")["value"] == "/x"
     assert cache(AGENTIX_BUNDLE_CACHE_DIR="/x")["from"] == "AGENTIX_BUNDLE_CACHE_DIR"
     assert f"bundle-cache-dir -> {cli.cache}  (default)\n" in cli.run("config", "show").stdout

@@ -9,6 +9,7 @@
 
 typedef struct values {
         bool flag, other;
+        int toggle;
         const char *text, *choice, *arg, *maybe;
         agx_strv list, rest;
 } values;
@@ -16,6 +17,7 @@ typedef struct values {
 static const agx_opt table[] = {
         {AGX_OPT_FLAG, 'f', "flag", .help = "a flag", .offset = offsetof(values, flag)},
         {AGX_OPT_FLAG, 'o', "other", .help = "another flag", .offset = offsetof(values, other)},
+        {AGX_OPT_SWITCH, 's', "toggle", .help = "a switch", .offset = offsetof(values, toggle)},
         {AGX_OPT_TEXT, 't', "text", .value = "TEXT", .help = "a text", .offset = offsetof(values, text)},
         {AGX_OPT_TEXT, .name = "choice", .choices = "a|bc", .help = "a choice", .offset = offsetof(values, choice)},
         {AGX_OPT_LIST, .name = "list", .value = "ITEM", .help = "a list", .offset = offsetof(values, list)},
@@ -75,6 +77,8 @@ static void complains(void **state)
                 {{"x", "--text", NULL}, "'--text' needs a value"},
                 {{"x", "-t", NULL}, "'--text' needs a value"},
                 {{"x", "--flag=1", NULL}, "'--flag' takes no value"},
+                {{"x", "--no-flag", NULL}, "no such option '--no-flag'"},
+                {{"x", "--no-toggle=1", NULL}, "no such option '--no-toggle'"},
                 {{"x", "--choice", "b", NULL}, "invalid value 'b' for '--choice': choose one of a|bc"},
                 {{"x", "--choice=", NULL}, "invalid value '' for '--choice': choose one of a|bc"},
         };
@@ -115,6 +119,30 @@ static void attached_letters(void **state)
         agx_opt_free(table, &v);
 }
 
+static void switches(void **state)
+{
+        static const struct {
+                char *argv[ARGS];
+                int value;
+        } rows[] = {
+                {{"x", NULL}, 0},
+                {{"x", "--toggle", NULL}, 1},
+                {{"x", "-fs", NULL}, 1},
+                {{"x", "--no-toggle", NULL}, -1},
+                {{"x", "-s", "--no-toggle", NULL}, -1},
+                {{"x", "--no-toggle", "-s", NULL}, 1},
+        };
+        agx_opt_fault fault;
+        values v;
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+                assert_int_equal(parse(&v, rows[i].argv, false, &fault), 0);
+                assert_int_equal(v.toggle, rows[i].value);
+                agx_opt_free(table, &v);
+        }
+}
+
 static void help_has_every_row(void **state)
 {
         const agx_opt_set sets[] = {{table, NULL}, {NULL, NULL}};
@@ -142,6 +170,7 @@ int main(void)
                 cmocka_unit_test(complains),
                 cmocka_unit_test(passes_over_faults_when_lax),
                 cmocka_unit_test(attached_letters),
+                cmocka_unit_test(switches),
                 cmocka_unit_test(help_has_every_row),
         };
 
