@@ -1,0 +1,190 @@
+"""Paths in a sandbox, confined to one directory as if it were the root of the file system.
+
+Nothing here looks at a path and opens it afterwards. The walk holds a descriptor of each directory it is in, reads
+links itself and opens names without following them, so what somebody swaps meanwhile is an error at worst.
+"""
+
+import errno
+import os
+from collections import deque
+from types import TracebackType
+
+__all__ = ["ROOT", "Place", "enter", "enter_or_make", "locate"]
+
+ROOT = os.environ.get("AGENTIX_UPLOAD_ROOT") or "/workspace"
+"""Read at import."""
+
+HOPS_MAX = 40
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Place:
+    """A name in an open directory; "." if it is that directory. `path` is where that is, for people.
+
+    `made` are the directories that were made to get there, each as a name in an open directory.
+    """
+
+    def __init__(self, parent: int, name: str, path: str, made: list[tuple[int, str]]) -> None:
+        self.parent = parent
+        self.name = name
+        self.path = path
+        self._made = made
+
+    def unmake(self) -> None:
+        """Remove the directories that were made, if nothing is in them."""
+        for parent, name in reversed(self._made):
+            try:
+                os.rmdir(name, dir_fd=parent)
+            except OSError:
+                pass
+
+    def close(self) -> None:
+        """Close the directories; a second call does nothing."""
+        fds, self.parent = [self.parent, *(fd for fd, _ in self._made)], -1
+        self._made = []
+        for fd in fds:
+            if fd >= 0:
+                os.close(fd)
+
+    def stat(self) -> os.stat_result | None:
+        """Return what stands there, of a link the link, or None."""
+        try:
+            return os.stat(self.name, dir_fd=self.parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def __enter__(self) -> "Place":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def enter(parent: int, name: str | bytes) -> int:
+    """Open the directory `name`, which must not be a link."""
+    return os.open(name, _DIRECTORY, dir_fd=parent)
+
+
+def enter_or_make(parent: int, name: str, made: list[tuple[int, str]]) -> int:
+    """Open a directory that is made if it is missing, and noted then."""
+    try:
+        return enter(parent, name)
+    except FileNotFoundError:
+        pass
+    try:
+        os.mkdir(name, 0o777, dir_fd=parent)
+    except FileExistsError:
+        pass
+    else:
+        made.append((os.dup(parent), name))
+    return enter(parent, name)
+
+
+def locate(path: str, *, make: bool = False, root: str | None = None) -> Place:
+    """Find `path` below the root, with links followed as after `chroot`; `make` makes the directories it needs.
+
+    Raises PermissionError for a path that is not below the root or goes through too many links, FileNotFoundError,
+    NotADirectoryError.
+    """
+    root = ROOT if root is None else root
+    walk = _Walk(path, root, make)
+    try:
+        return walk.to_the_end(_below(path, root))
+    except OSError as exc:
+        if exc.filename is not None:  # name what was asked for, not the part of it that failed
+            raise type(exc)(exc.errno, exc.strerror, path) from None
+        raise
+    finally:
+        walk.close()
+
+
+class _Walk:
+    def __init__(self, path: str, root: str, make: bool) -> None:
+        self._path = path
+        self._root = root
+        self._make = make
+        if make:
+            os.makedirs(root, exist_ok=True)
+        self._fds = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        self._names: list[str] = []  # of all but the first
+        self._made: list[tuple[int, str]] = []
+
+    def close(self) -> None:
+        for fd in (*self._fds, *(fd for fd, _ in self._made)):
+            os.close(fd)
+
+    def to_the_end(self, names: list[str]) -> Place:
+        ahead = deque(names)
+        hops = 0
+        while ahead:
+            name = ahead.popleft()
+            if name == "..":
+                self._up()
+                continue
+            link = self._link(name)
+            if link is not None:
+                hops += 1
+                if hops > HOPS_MAX:
+                    raise PermissionError(
+                        f"{self._path}: goes through more than {HOPS_MAX} symlinks, or a cycle of them"
+                    )
+                while link.startswith("/") and self._names:
+                    self._up()
+                ahead.extendleft(reversed(_split(link)))
+            elif ahead:
+                fd = self._fds[-1]
+                self._fds.append(enter_or_make(fd, name, self._made) if self._make else enter(fd, name))
+                self._names.append(name)
+            else:
+                return self._place(name)
+        name = self._names[-1] if self._names else "."
+        self._up()
+        return self._place(name)
+
+    def _up(self) -> None:
+        if self._names:
+            self._names.pop()
+            os.close(self._fds.pop())
+
+    def _link(self, name: str) -> str | None:
+        try:
+            return os.readlink(name, dir_fd=self._fds[-1])
+        except OSError as exc:
+            if exc.errno in (errno.EINVAL, errno.ENOENT):  # something else, or nothing yet
+                return None
+            raise
+
+    def _place(self, name: str) -> Place:
+        path = os.path.normpath(os.path.join(self._root, *self._names, name))
+        made, self._made = self._made, []
+        return Place(os.dup(self._fds[-1]), name, path, made)
+
+
+def _split(path: str) -> list[str]:
+    return [name for name in path.split("/") if name not in ("", ".")]
+
+
+def _below(path: str, root: str) -> list[str]:
+    """Return the names of `path` from the root on."""
+    if "\0" in path:
+        raise ValueError("a path cannot hold a null character")
+    if not path.startswith("/"):
+        return _never_above(_split(path), path, root)
+    for top in (root, os.path.realpath(root)):
+        above, names = _split(os.path.abspath(top)), _split(path)
+        if names[: len(above)] == above:
+            return _never_above(names[len(above) :], path, root)
+    raise _outside(path, root)
+
+
+def _never_above(names: list[str], path: str, root: str) -> list[str]:
+    depth = 0
+    for name in names:
+        depth += -1 if name == ".." else 1
+        if depth < 0:
+            raise _outside(path, root)
+    return names
+
+
+def _outside(path: str, root: str) -> PermissionError:
+    return PermissionError(f"{path}: outside allowed root {root}")

@@ -1,0 +1,270 @@
+"""What runs in the sandbox: `upload` and `download`, and the far ends of transfers.
+
+A transfer is a few calls with a token that the host chose. What it holds open here is kept under that token; it is
+dropped when the host says so, or when nothing is heard of it for ten minutes.
+"""
+
+import os
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from ._batch import CHUNK, DIRECTORY, Batch, checked, digest_of
+from ._confine import locate
+from ._landing import FileLanding, Landing, TreeLanding, discard
+from ._result import TransferError, UploadResult
+from ._source import Source, must_be_as_before, open_regular, read_exactly
+
+__all__ = ["abort", "begin_get", "begin_put", "download", "end_get", "end_put", "put", "take", "upload"]
+
+VALUE_MAX = 250 << 20
+"""Bytes: what a call can carry, less some room for the rest of it."""
+IDLE_SECONDS = 600.0
+
+
+# ---- one value ----
+
+
+async def upload(path: str, content: bytes) -> UploadResult:
+    """Write a file below the upload root, whole or not at all; directories that are missing above it are made.
+
+    To be called by `sandbox.remote`. `path` is relative to AGENTIX_UPLOAD_ROOT (default `/workspace`, read when this
+    module is imported) or an absolute path in it; links are followed as if that were the root of the file system. A
+    file that is replaced keeps its mode. Raises PermissionError for a path outside, for too many links and for what is
+    no file, IsADirectoryError, OSError.
+    """
+    data = memoryview(content)  # raises TypeError for text
+    return await _in_thread(_upload, path, data.cast("B"))
+
+
+async def download(path: str) -> bytes:
+    """Return the bytes of a file below the upload root.
+
+    To be called by `sandbox.remote`; paths are those of `upload`. Raises FileNotFoundError, PermissionError for a path
+    outside and for what is no regular file, IsADirectoryError, and OSError for more than 250 MiB, which
+    `download_path` can do.
+    """
+    return await _in_thread(_download, path)
+
+
+def _upload(stop: threading.Event, path: str, data: memoryview) -> UploadResult:
+    with locate(path, make=True) as place:
+        landing = FileLanding(place, os.urandom(16).hex(), len(data), None)
+        try:
+            for offset in range(0, len(data), CHUNK):
+                _unless(stop)
+                landing.write(data[offset : offset + CHUNK], offset)
+            _unless(stop)
+            landing.bytes = len(data)
+            landing.finish(0, len(data))
+        finally:
+            landing.abort()
+        return UploadResult(place.path, len(data))
+
+
+def _download(stop: threading.Event, path: str) -> bytes:
+    with locate(path) as place:
+        fd, about = open_regular(place)
+        try:
+            size = about.st_size
+            if size > VALUE_MAX:
+                raise OSError(
+                    f"{place.path}: {size} bytes do not fit in one value; agentix.files.download_path can do it"
+                )
+            parts: list[bytes] = []
+            for offset in range(0, size, CHUNK):
+                _unless(stop)
+                parts.append(read_exactly(fd, min(CHUNK, size - offset), offset, place.path))
+            must_be_as_before(fd, about, place.path)
+        finally:
+            os.close(fd)
+        return b"".join(parts)
+
+
+class _Stopped(Exception):
+    pass
+
+
+def _unless(stop: threading.Event) -> None:
+    if stop.is_set():
+        raise _Stopped
+
+
+async def _in_thread(work: Any, *arguments: Any) -> Any:
+    """Run `work(stop, ...)` beside the loop. If this is cancelled, the work has ended when that is said."""
+    import asyncio
+
+    stop = threading.Event()
+    task = asyncio.ensure_future(asyncio.to_thread(work, stop, *arguments))
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as exc:
+            stop.set()
+            cancelled = exc
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()  # taken
+        raise cancelled
+    return task.result()
+
+
+# ---- transfers ----
+
+
+class _Session:
+    def __init__(self, end: Landing | Source) -> None:
+        self.end = end
+        self.touched = time.monotonic()
+
+    def drop(self) -> None:
+        if isinstance(self.end, Source):
+            self.end.close()
+        else:
+            self.end.abort()
+            self.end.place.close()
+
+
+_lock = threading.Lock()
+_sessions: dict[str, _Session] = {}
+_watching = False
+_dropped: deque[str] = deque(maxlen=1024)
+"""Tokens whose transfers ended: a call of theirs that comes late must not begin one anew."""
+
+
+def begin_put(token: str, target: str, kind: str, size: int | None, mode: int) -> str:
+    """Make ready to take a file or a tree; returns where it will be."""
+    _check_token(token)
+    place = locate(target, make=True)
+    try:
+        landing = (
+            TreeLanding(place, token, mode, outside_links="keep")
+            if kind == DIRECTORY
+            else FileLanding(place, token, size or 0, mode)
+        )
+    except BaseException:
+        place.unmake()
+        place.close()
+        raise
+    _keep(token, _Session(landing))
+    return place.path
+
+
+def put(token: str, digest: bytes, batch: Batch) -> None:
+    """Take a batch."""
+    _landing_of(token).accept(checked((digest, batch)))
+
+
+def end_put(token: str, entries: int, size: int) -> None:
+    """All is here: give it its name."""
+    _landing_of(token).finish(entries, size)
+    _drop(token)
+
+
+def begin_get(token: str, path: str) -> tuple[str, int | None, int]:
+    """Open a file or a tree to be read; returns its kind, size and mode."""
+    _check_token(token)
+    with locate(path) as place:
+        source = Source.of(place)
+    _keep(token, _Session(source))
+    return source.kind, source.size, source.mode
+
+
+def take(token: str) -> tuple[bytes, Batch]:
+    """Return a batch and its digest; an empty one at the end."""
+    batch = _source_of(token).take()
+    return digest_of(batch), batch
+
+
+def end_get(token: str) -> tuple[int, int]:
+    """Return how many entries and bytes were taken, and close."""
+    source = _source_of(token)
+    _drop(token)
+    return source.entries, source.bytes
+
+
+def abort(token: str, target: str | None = None) -> None:
+    """Drop a transfer, and what it has left of a target in case the process that had it was killed."""
+    _check_token(token)
+    known = _drop(token)
+    if target is None or known:
+        return
+    try:
+        with locate(target) as place:
+            discard(place, token)
+    except OSError:
+        pass
+
+
+def _check_token(token: str) -> None:
+    if len(token) != 32 or not token.isalnum():  # it becomes part of a name
+        raise ValueError("not the token of a transfer")
+
+
+def _landing_of(token: str) -> Landing:
+    end = _session(token).end
+    if isinstance(end, Landing):
+        return end
+    raise TransferError("this transfer goes the other way")
+
+
+def _source_of(token: str) -> Source:
+    end = _session(token).end
+    if isinstance(end, Source):
+        return end
+    raise TransferError("this transfer goes the other way")
+
+
+def _session(token: str) -> _Session:
+    with _lock:
+        session = _sessions.get(token)
+        if session is None:
+            raise TransferError(
+                "there is no such transfer: it was ended, or was idle for too long, or its worker ended"
+            )
+        session.touched = time.monotonic()
+        return session
+
+
+def _keep(token: str, session: _Session) -> None:
+    global _watching
+    with _lock:
+        wanted = token not in _dropped and token not in _sessions
+        if wanted:
+            _sessions[token] = session
+            if not _watching:
+                _watching = True
+                threading.Thread(target=_watch, name="agentix-files", daemon=True).start()
+    if not wanted:
+        session.drop()
+        raise TransferError("this transfer has ended")
+
+
+def _drop(token: str) -> bool:
+    with _lock:
+        _dropped.append(token)
+        session = _sessions.pop(token, None)
+    if session is not None:
+        session.drop()
+    return session is not None
+
+
+def _watch() -> None:
+    """End transfers whose host is gone, while there are any."""
+    global _watching
+    while True:
+        time.sleep(min(IDLE_SECONDS / 4, 30.0))
+        late = time.monotonic() - IDLE_SECONDS
+        with _lock:
+            if not _sessions:
+                _watching = False
+                return
+            idle = [token for token, session in _sessions.items() if session.touched < late]
+        for token in idle:
+            _drop(token)
+
+
+for _function in (upload, download):
+    _function.__module__ = "agentix.files"
