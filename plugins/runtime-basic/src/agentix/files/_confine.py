@@ -7,9 +7,11 @@ links itself and opens names without following them, so what somebody swaps mean
 import errno
 import os
 from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
 from types import TracebackType
 
-__all__ = ["ROOT", "Place", "enter", "enter_or_make", "locate"]
+__all__ = ["ROOT", "Place", "enter", "enter_or_make", "locate", "naming"]
 
 ROOT = os.environ.get("AGENTIX_UPLOAD_ROOT") or "/workspace"
 """Read at import."""
@@ -87,15 +89,24 @@ def locate(path: str, *, make: bool = False, root: str | None = None) -> Place:
     NotADirectoryError.
     """
     root = ROOT if root is None else root
-    walk = _Walk(path, root, make)
+    names = _below(path, root)
+    with naming(path):
+        walk = _Walk(path, root, make)
+        try:
+            return walk.to_the_end(names)
+        finally:
+            walk.close()
+
+
+@contextmanager
+def naming(path: str) -> Generator[None]:
+    """Let errors of the system name what was asked for, not the part of it that failed."""
     try:
-        return walk.to_the_end(_below(path, root))
+        yield
     except OSError as exc:
-        if exc.filename is not None:  # name what was asked for, not the part of it that failed
-            raise type(exc)(exc.errno, exc.strerror, path) from None
-        raise
-    finally:
-        walk.close()
+        if exc.filename is None:  # said by us
+            raise
+        raise type(exc)(exc.errno, exc.strerror, path) from None
 
 
 class _Walk:

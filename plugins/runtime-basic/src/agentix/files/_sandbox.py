@@ -11,7 +11,7 @@ from collections import deque
 from typing import Any
 
 from ._batch import CHUNK, DIRECTORY, Batch, checked, digest_of
-from ._confine import locate
+from ._confine import locate, naming
 from ._landing import FileLanding, Landing, TreeLanding, discard
 from ._result import TransferError, UploadResult
 from ._source import Source, must_be_as_before, open_regular, read_exactly
@@ -49,7 +49,7 @@ async def download(path: str) -> bytes:
 
 
 def _upload(stop: threading.Event, path: str, data: memoryview) -> UploadResult:
-    with locate(path, make=True) as place:
+    with locate(path, make=True) as place, naming(path):
         landing = FileLanding(place, os.urandom(16).hex(), len(data), None)
         try:
             for offset in range(0, len(data), CHUNK):
@@ -64,7 +64,7 @@ def _upload(stop: threading.Event, path: str, data: memoryview) -> UploadResult:
 
 
 def _download(stop: threading.Event, path: str) -> bytes:
-    with locate(path) as place:
+    with locate(path) as place, naming(path):
         fd, about = open_regular(place)
         try:
             size = about.st_size
@@ -166,7 +166,7 @@ def end_put(token: str, entries: int, size: int) -> None:
 def begin_get(token: str, path: str) -> tuple[str, int | None, int]:
     """Open a file or a tree to be read; returns its kind, size and mode."""
     _check_token(token)
-    with locate(path) as place:
+    with locate(path) as place, naming(path):
         source = Source.of(place)
     _keep(token, _Session(source))
     return source.kind, source.size, source.mode
