@@ -4,6 +4,7 @@
  */
 #include "bundle/stage.h"
 #include "base/err.h"
+#include "bundle/build_cache.h"
 #include "bundle/tree.h"
 
 #include <dirent.h>
@@ -245,6 +246,8 @@ int agx_stage_open(agx_stage *s, agx_why *why)
 
         *s = AGX_STAGE_NULL;
         r = agx_stage_cache(&s->cache, why);
+        if (!r)
+                r = agx_build_cache_hold(s->cache, false, &s->use, why);
         if (r)
                 return r;
         sweep(s->cache);
@@ -272,6 +275,7 @@ void agx_stage_close(agx_stage *s)
         if (s->dir)
                 (void)agx_tree_remove(s->dir, &ignored);
         agx_closep(&s->lock);
+        agx_closep(&s->use);
         free(s->cache);
         free(s->dir);
         free(s->tree);

@@ -35,9 +35,10 @@ typedef struct agx_stage {
         char *src;
         char *root;
         int lock;
+        int use; /* of the whole cache, see build_cache.h */
 } agx_stage;
 
-#define AGX_STAGE_NULL ((agx_stage){.lock = -1})
+#define AGX_STAGE_NULL ((agx_stage){.lock = -1, .use = -1})
 
 /* The build cache's directory, made: $AGENTIX_BUILD_CACHE_DIR, $XDG_CACHE_HOME/agentix/build, ~/.cache/agentix/build, or a private one in $TMPDIR. */
 int agx_stage_cache(char **cache, agx_why *why);

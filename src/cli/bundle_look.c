@@ -3,6 +3,7 @@
 #include "cli/bundle_verbs.h"
 #include "cli/json_field.h"
 #include "cli/limits.h"
+#include "cli/size.h"
 #include "cli/trouble.h"
 #include "cli/unpacking.h"
 
@@ -200,31 +201,18 @@ typedef struct list_values {
 
 static const agx_opt list_opts[] = {AGX_CACHE_DIR_OPT(list_values), {.kind = AGX_OPT_END}};
 
-static void human_size(uint64_t bytes, char text[32])
-{
-        static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};
-        double n = (double)bytes;
-        size_t unit = 0;
-
-        while (n >= 1000 && unit < 4) {
-                n /= 1000;
-                unit++;
-        }
-        snprintf(text, 32, unit ? "%.1f %s" : "%.0f %s", n, units[unit]);
-}
-
 static int list_one(agx_cli *cli, const agx_cache *c, const char *entry, agx_json_writer *w)
 {
         _cleanup_(agx_manifest_deinitp) agx_manifest m = AGX_MANIFEST_NULL;
         agx_why why = AGX_WHY_NULL;
         _cleanup_(agx_freep) char *path = NULL;
         uint64_t bytes = 0;
-        char size[32], digest[AGX_DIGEST_SIZE];
+        char size[AGX_SIZE_TEXT], digest[AGX_DIGEST_SIZE];
         int r = agx_cache_manifest(c, entry, &m, &why);
 
         if (r == -ENOMEM || (!r && agx_cache_size(c, entry, &bytes, &why) == -ENOMEM))
                 return -ENOMEM;
-        human_size(bytes, size);
+        agx_size_text(bytes, size);
         snprintf(digest, sizeof(digest), "sha256:%s", entry + 7);
         if (asprintf(&path, "%s/%s", c->path, entry) < 0)
                 path = NULL;

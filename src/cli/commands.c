@@ -7,6 +7,7 @@ const agx_command *const agx_commands[] = {
         &agx_command_build,
         &agx_command_deploy,
         &agx_command_bundle,
+        &agx_command_cache,
         &agx_command_plugin,
         &agx_command_ps,
         &agx_command_rm,

@@ -6,6 +6,7 @@
 extern const agx_command agx_command_build;
 extern const agx_command agx_command_deploy;
 extern const agx_command agx_command_bundle;
+extern const agx_command agx_command_cache;
 extern const agx_command agx_command_plugin;
 extern const agx_command agx_command_ps;
 extern const agx_command agx_command_rm;

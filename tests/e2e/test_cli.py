@@ -53,6 +53,10 @@ COMMANDS = [
     "bundle list",
     "bundle rm",
     "bundle prune",
+    "cache",
+    "cache dir",
+    "cache size",
+    "cache clean",
     "plugin",
     "plugin list",
     "ps",
@@ -64,7 +68,7 @@ COMMANDS = [
     "completion",
     "version",
 ]
-GROUPS = ["", "deploy", "bundle", "plugin", "config"]
+GROUPS = ["", "deploy", "bundle", "cache", "plugin", "config"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
