@@ -249,11 +249,14 @@ static void set_pair(agx_strv *env, const char *entry)
 
 static void build_env(agx_strv *env, const agx_uv_sandbox_config *config)
 {
-        char number[32];
+        char number[32], logs[4096];
+        int n = snprintf(logs, sizeof(logs), "%.*s/log", (int)config->dir.n, config->dir.p);
 
         for (size_t i = 0; i < config->host_env->count; ++i)
                 if (crosses(config->host_env->items[i]))
                         agx_strv_add_str(env, config->host_env->items[i]);
+        if ((size_t)n < sizeof(logs)) /* its own, which goes with it, unless the user names another */
+                agx_strv_set(env, AGX_VIEW("AGENTIX_LOG_DIR"), agx_view_of(logs, (size_t)n));
         for (size_t i = 0; i < config->config_env->count; ++i)
                 if (!is_reserved(config->config_env->items[i]))
                         set_pair(env, config->config_env->items[i]);

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -40,7 +41,8 @@ static const char help[] =
         "  AGENTIX_ALLOWED_ORIGINS  origins of web pages that may call\n"
         "  AGENTIX_LEASE            seconds without an authenticated connection after which the server exits\n"
         "  AGENTIX_ENV_FILE         file of further variables, each \"name=value\" and a NUL\n"
-        "  AGENTIX_LOG_DIR          directory of the durable logs (/tmp/agentix); empty: none\n"
+        "  AGENTIX_LOG_DIR          directory of the durable logs; empty: none (/tmp/agentix, or\n"
+        "                           /tmp/agentix-UID where that belongs to another user)\n"
         "  AGENTIX_LOG_BUFFER       records kept until a host has them (10000)\n"
         "  AGENTIX_TRACE_BUFFER     likewise of spans\n"
         "  AGENTIX_WORKER_LOG_CONTEXT  what the context of records is; {id}, {pid}, {uname}, {hostname} are filled in\n"
@@ -147,13 +149,26 @@ static int claim(agx_statedir *dir, const agx_config *config)
         return fail(config, why);
 }
 
+/* The default place may be another user's already; then there is one of our own beside it. */
+static void choose_log_dir(agx_config *config, char own[64])
+{
+        struct stat info;
+
+        if (getenv("AGENTIX_LOG_DIR") || lstat(config->log_dir, &info) || info.st_uid == geteuid())
+                return;
+        snprintf(own, 64, "%.40s-%u", config->log_dir, (unsigned)geteuid());
+        config->log_dir = own;
+}
+
 static int run(agx_config *config)
 {
         agx_statedir dir = {.fd = -1, .lock = -1};
         _cleanup_(agx_freep) char *python = absolute(config->python);
+        char own_log_dir[64];
         agx_server *server;
         int r;
 
+        choose_log_dir(config, own_log_dir);
         if (!python)
                 return fail(config, "there is no program as --python names it");
         config->python = python;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import math
 import os
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import box_of_user
 import pytest
 import uv_targets as t
 import uvloop
@@ -739,6 +741,66 @@ def unreadable_to_others(path: str) -> bool:
         finally:
             os._exit(code)
     return exit_code(pid) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user takes root")
+def test_logs_of_two_users(run: Any, reuse: UvProviderConfig, places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox's directory of logs is private and goes with it; runtimes of two users do not disturb each other."""
+    monkeypatch.delenv("AGENTIX_LOG_DIR", raising=False)
+    Path("/tmp/agentix").mkdir(mode=0o700, exist_ok=True)
+    owner = Path("/tmp/agentix").stat().st_uid
+    other = 65534 if owner != 65534 else 65533
+    # With the right to read this tree, wherever it lies, but not to pass for somebody else.
+    become = f"--reuid={other} --regid={other} --clear-groups --inh-caps=+dac_override --ambient-caps=+dac_override"
+    home = places.root / "other"
+    home.mkdir()
+    os.chown(home, other, other)
+    places.root.chmod(0o755)
+    script = [sys.executable, str(Path(__file__).parent / "box_of_user.py"), str(reuse.reuse_venv), "of the other"]
+    variables = {**os.environ, "HOME": str(home), "TMPDIR": str(home), "XDG_CACHE_HOME": str(home / "cache")}
+    variables.pop("XDG_RUNTIME_DIR")
+    result = None
+
+    async def main() -> dict[str, Any]:
+        nonlocal result
+        async with UvProvider(reuse) as provider, provider.session(CONFIG) as sandbox:
+            mine = await box_of_user.facts(sandbox.remote, "of root")
+            command = ["setpriv", *become.split(), *script]
+            result = await asyncio.to_thread(
+                subprocess.run, command, env=variables, capture_output=True, text=True, timeout=90, check=False
+            )
+        return mine
+
+    mine = run(main())
+    assert result is not None
+    assert result.returncode == 0, result.stderr
+    theirs = json.loads(result.stdout)
+    try:
+        assert (mine["mode"], mine["uid"]) == (0o700, 0)
+        assert Path(mine["path"]).parents[2] == places.sandboxes
+        assert mine["log_dir"] == str(Path(mine["path"]).parent)
+        assert (theirs["uv"]["mode"], theirs["uv"]["uid"]) == (0o700, other)
+        assert home in Path(theirs["uv"]["path"]).parents
+        for gone_with_it in (mine, theirs["uv"]):
+            assert not Path(gone_with_it["path"]).parents[1].exists()
+        assert (theirs["alone"]["mode"], theirs["alone"]["uid"]) == (0o700, other)
+        assert Path(theirs["alone"]["path"]).parent == Path(f"/tmp/agentix-{other}")
+        assert theirs["alone"]["log_dir"] is None
+    finally:
+        Path(theirs["alone"]["path"]).unlink()
+        with contextlib.suppress(OSError):
+            Path(f"/tmp/agentix-{other}").rmdir()
+
+
+def test_logs_that_are_to_stay(run: Any, reuse: UvProviderConfig, tmp_path: Path) -> None:
+    async def main() -> dict[str, Any]:
+        kept = config(env={"AGENTIX_LOG_DIR": str(tmp_path / "kept")})
+        async with UvProvider(reuse) as provider, provider.session(kept) as sandbox:
+            return await box_of_user.facts(sandbox.remote, "to be kept")
+
+    facts = run(main())
+    assert Path(facts["path"]).parent == tmp_path / "kept"
+    assert "stdout to be kept" in Path(facts["path"]).read_text()
 
 
 # ---- fresh environments ----

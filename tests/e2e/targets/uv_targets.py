@@ -65,3 +65,8 @@ def make_read_only() -> str:
     os.chmod("a/b", 0o500)
     os.chmod("a", 0o500)
     return os.getcwd()
+
+
+def print_and_environ(text: str) -> dict[str, str]:
+    print(text)
+    return dict(os.environ)
