@@ -277,7 +277,7 @@ class _Shell:
         self._ssl = ssl
         self._opening: dict[int, asyncio.Task[None]] = {}
         self.side = SideChannels(address.shown)
-        self.feeds = Feeds()
+        self.feeds = Feeds(address)
         self._lookup: tuple[asyncio.AbstractEventLoop, float, asyncio.Future[Any]] | None = None
         self._transports = 0
 

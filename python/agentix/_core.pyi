@@ -163,6 +163,8 @@ class ClientCore:
     session: str
     bound: bool
     here: bool
+    instance: str
+    """Of the server that the link is with; empty if that is not known."""
     def __init__(
         self,
         shell: Any,

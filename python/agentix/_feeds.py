@@ -14,6 +14,8 @@ import logging
 import sys
 import threading
 import time
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Feeds"]
 
 Take = Callable[[list[Any], int], None]
+_Source = tuple[object, str, str]  # address, instance, stream
 
 _log = logging.getLogger("agentix.sio")
 
@@ -35,6 +38,7 @@ _FINISH_SECONDS = 2.0
 _RATE = 50_000.0
 _BURST = 5_000.0
 _SAY_SECONDS = 5.0
+_SOURCES_MAX = 16384
 
 
 def _logs() -> Take:
@@ -92,10 +96,37 @@ class _Losses:
             self._take([], lost)
 
 
-class Feeds:
-    """What one client reads."""
+class _Told:
+    """What this process has been told of the streams of each runtime, so that two clients of one tell nothing twice.
+
+    A runtime is an address and an instance: an instance alone is a sandbox's word, which must not silence another's.
+    Used in the thread only.
+    """
 
     def __init__(self) -> None:
+        self._last: OrderedDict[_Source, int] = OrderedDict()
+        self._takes: weakref.WeakValueDictionary[_Source, Take] = weakref.WeakValueDictionary()
+
+    def news(self, source: _Source, items: list[Any], last: int, lost: int) -> tuple[list[Any], int]:
+        """Return which of the items, the newest of which has the number `last`, and how many of those lost are new."""
+        known = self._last.get(source, 0)
+        first = last - len(items) + 1
+        self._last[source] = max(known, last)
+        self._last.move_to_end(source)
+        if len(self._last) > _SOURCES_MAX:
+            self._last.popitem(last=False)
+        return items[max(0, known + 1 - first) :], min(lost, max(0, first - 1 - known)) if known else lost
+
+    def take_of(self, source: _Source, take: Take) -> Take:
+        """The one that takes for all clients of this source, since a span may start for one and end for another."""
+        return self._takes.setdefault(source, take)
+
+
+class Feeds:
+    """What one client reads from the runtime at `address`."""
+
+    def __init__(self, address: object) -> None:
+        self._address = address
         self.core: ClientCore | None = None
         self.silent = False  # the client was closed: what still waits is not handed on
         self._takers: dict[str, Take] = {}
@@ -133,7 +164,8 @@ class Feeds:
 
     def _put(self, name: str, payload: bytes | None, skip: int = 0, last: int = 0, lost: int = 0) -> None:
         self._under_way[name] += 1
-        _replayer().put((self, asyncio.get_running_loop(), name, payload, skip, last, lost))
+        instance = self.core.instance if self.core is not None else ""
+        _replayer().put((self, asyncio.get_running_loop(), (self._address, instance, name), payload, skip, last, lost))
 
     def _has_dealt(self, name: str, last: int) -> None:
         self._under_way[name] -= 1
@@ -191,18 +223,24 @@ class Feeds:
 
     # ---- in the thread ----
 
-    def take(self, name: str, payload: bytes | None, skip: int, lost: int) -> None:
+    def take(self, source: _Source, payload: bytes | None, skip: int, last: int, lost: int) -> None:
         """Hand a batch on; without one, say what has not been said."""
+        _, instance, name = source
         losses = self._losses[name]
         if payload is None:
             losses.say(now=True)
             return
         items = _map(payload).get("items")
         items = cast("list[Any]", items)[skip:] if isinstance(items, list) else []
-        if not self.silent:
-            self._takers[name](items, losses.add(lost))
-            losses.wait()
-            self.pace(len(items))
+        if self.silent:
+            return
+        take = self._takers[name]
+        if instance:  # else it cannot be told whether others hear the same
+            items, lost = _told.news(source, items, last, lost)
+            take = _told.take_of(source, take)
+        take(items, losses.add(lost))
+        losses.wait()
+        self.pace(len(items))
 
     def pace(self, n: int) -> None:
         """Sleep if more comes than may."""
@@ -213,10 +251,11 @@ class Feeds:
             time.sleep(min(1.0, -self._credit / _RATE))
 
 
-_Work = tuple[Feeds, asyncio.AbstractEventLoop, str, bytes | None, int, int, int]
+_Work = tuple[Feeds, asyncio.AbstractEventLoop, _Source, bytes | None, int, int, int]
 _queue: "SimpleQueue[_Work] | None" = None
 _starting = threading.Lock()
 _unsaid: set[_Losses] = set()  # of the thread
+_told = _Told()
 
 
 def _replayer() -> "SimpleQueue[_Work]":
@@ -231,17 +270,17 @@ def _replayer() -> "SimpleQueue[_Work]":
 def _replay_all(queue: "SimpleQueue[_Work]") -> None:
     while True:
         try:
-            streams, loop, name, payload, skip, last, lost = queue.get(timeout=1.0 if _unsaid else None)
+            streams, loop, source, payload, skip, last, lost = queue.get(timeout=1.0 if _unsaid else None)
         except Empty:
             for losses in tuple(_unsaid):
                 _guard("a stream", losses.say)
             continue
-        _guard(name, streams.take, name, payload, skip, lost)
+        _guard(source[2], streams.take, source, payload, skip, last, lost)
         try:
-            loop.call_soon_threadsafe(streams._has_dealt, name, last)  # pyright: ignore[reportPrivateUsage]
+            loop.call_soon_threadsafe(streams._has_dealt, source[2], last)  # pyright: ignore[reportPrivateUsage]
         except RuntimeError:
             pass  # the loop has ended, and with it the client
-        del streams, loop, payload
+        del streams, loop, source, payload
 
 
 def _guard(name: str, work: Callable[..., object], *args: Any) -> None:
@@ -264,9 +303,10 @@ def _map(payload: bytes) -> dict[Any, Any]:
 
 
 def _after_fork() -> None:
-    global _queue, _starting
+    global _queue, _starting, _told
     _queue = None
     _unsaid.clear()
+    _told = _Told()
     _starting = threading.Lock()
 
 

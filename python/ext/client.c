@@ -731,6 +731,7 @@ static PyMethodDef core_methods[] = {
 static PyGetSetDef core_getset[] = {
         {"bound", core_bound, NULL, NULL, NULL},
         {"here", core_here, NULL, NULL, NULL},
+        {"instance", client_side_instance, NULL, NULL, NULL},
         {"session", core_session, NULL, NULL, NULL},
         {NULL, NULL, NULL, NULL, NULL},
 };

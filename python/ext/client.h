@@ -129,6 +129,7 @@ PyObject *client_value_take(client_core *core, agx_buf *body, agx_view value);
 
 /* client_side.c */
 void client_side_hand_out(client_core *core);
+PyObject *client_side_instance(PyObject *self, void *closure);
 PyObject *client_side_join(PyObject *self, PyObject *args);
 PyObject *client_side_emit(PyObject *self, PyObject *args);
 PyObject *client_side_dealt(PyObject *self, PyObject *args);

@@ -48,6 +48,12 @@ static PyObject *outcome(client_core *core, int r)
         return PyLong_FromLong(r);
 }
 
+PyObject *client_side_instance(PyObject *self, void *closure)
+{
+        (void)closure;
+        return text_of(agx_client_linked_instance(((client_core *)self)->client));
+}
+
 PyObject *client_side_join(PyObject *self, PyObject *args)
 {
         client_core *core = (client_core *)self;

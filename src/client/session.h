@@ -144,6 +144,8 @@ void agx_client_taken(agx_client *client, size_t n, uint64_t now_ms);
 void agx_client_hurry(agx_client *client, uint64_t now_ms);
 /* 1: this one is joined, on a link that is up; -1: the server of this link does not want it; 0: neither. */
 int agx_client_is_joined(const agx_client *client, agx_view nsp);
+/* The instance that the link is with, until the client's next verb; empty if that is not known. */
+agx_view agx_client_linked_instance(const agx_client *client);
 
 typedef enum agx_client_event_kind {
         AGX_CLIENT_OPENED,

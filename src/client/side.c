@@ -138,6 +138,11 @@ int agx_client_is_joined(const agx_client *c, agx_view nsp)
         return s->state == SPACE_JOINED;
 }
 
+agx_view agx_client_linked_instance(const agx_client *c)
+{
+        return c->link_generation && c->link_generation == c->generation ? agx_view_str(c->instance) : AGX_VIEW("");
+}
+
 static int join(agx_client *c, space *s)
 {
         char json[128 + AGX_CLIENT_HEALTH_TEXT];

@@ -305,6 +305,36 @@ def test_a_cut_link_loses_nothing(run: Any, worker_python: str, keeper: Keeper, 
     assert keeper.out() == [f"round {i}" for i in range(10)]
 
 
+def test_two_clients_of_one_runtime(run: Any, worker_python: str, keeper: Keeper, log_dir: Path) -> None:
+    """Both hear everything, and this process is told of it once; also when one is closed, or comes, in between."""
+
+    async def main() -> None:
+        async with serve(python=worker_python) as url:
+            async with RuntimeClient(url) as one, RuntimeClient(url) as two:
+                await asyncio.gather(*(client.remote(target.log, 200, "both") for client in (one, two)))
+                await one.remote(target.print_text, "said once")
+                await one.close()
+                await two.remote(target.print_text, "by the one that is left")
+            async with RuntimeClient(url) as third:
+                await third.remote(target.print_text, "to one that came later")
+
+    run(main())
+    texts = keeper.under("agentix.sandbox.log_targets.mine")
+    assert sorted(texts) == sorted(f"both {i}" for i in range(200) for _ in range(2))
+    assert keeper.out() == ["said once", "by the one that is left", "to one that came later"]
+    assert keeper.under("agentix.sandbox") == []
+
+
+def test_two_runtimes_in_one_process(run: Any, worker_python: str, keeper: Keeper, log_dir: Path) -> None:
+    async def main() -> None:
+        for _ in range(2):
+            async with runtime(worker_python) as one, runtime(worker_python) as two:
+                await asyncio.gather(*(client.remote(target.log, 50) for client in (one, two)))
+
+    run(main())
+    assert len(keeper.under("agentix.sandbox.log_targets.mine")) == 200
+
+
 def test_a_respawned_worker(run: Any, worker_python: str, keeper: Keeper, log_dir: Path) -> None:
     async def main() -> None:
         async with runtime(worker_python) as client:

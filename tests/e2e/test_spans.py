@@ -113,6 +113,21 @@ def test_odd_values_and_own_processors(run: Any, worker_python: str, memory: Mem
     run(main())
 
 
+def test_two_clients_of_one_runtime(run: Any, worker_python: str, memory: Memory) -> None:
+    async def main() -> None:
+        async with serve(python=worker_python) as url, RuntimeClient(url) as one, RuntimeClient(url) as two:
+            await asyncio.gather(*(client.remote(t.many_spans, 300) for client in (one, two)))
+            await memory.wait(600)
+            await one.close()
+            await two.remote(t.one_span, "last")
+
+    run(main())
+    assert len(memory.starts) == len(memory.ends) == 601
+    assert len({span.span_id for span in memory.ends}) == 601
+    ends = {span.span_id: span for span in memory.ends}
+    assert all(ends[span.span_id] is span for span in memory.starts)
+
+
 def test_nothing_is_lost_or_told_twice_when_the_link_is_cut(run: Any, worker_python: str, memory: Memory) -> None:
     async def main() -> None:
         async with serve(python=worker_python) as url:
