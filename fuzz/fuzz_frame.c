@@ -24,6 +24,14 @@ static void same_frame(const agx_frame *a, const agx_frame *b)
 {
         need(a->kind == b->kind && a->has_stream == b->has_stream && a->stream == b->stream && a->seq == b->seq &&
              a->n == b->n);
+        need(a->proc == b->proc && a->fd == b->fd && a->has_stdin == b->has_stdin && a->limit == b->limit &&
+             a->timeout == b->timeout && a->code == b->code && a->signal == b->signal && a->out == b->out &&
+             a->err == b->err);
+        same(a->path, b->path);
+        same(a->argv, b->argv);
+        same(a->env, b->env);
+        same(a->cwd, b->cwd);
+        same(a->cause, b->cause);
         same(a->call_id, b->call_id);
         same(a->callable, b->callable);
         same(a->arguments, b->arguments);

@@ -108,7 +108,7 @@ static size_t find_roots(root roots[GROUP_ROOTS])
 bool agx_group_make(agx_group *g, const char *name)
 {
         root roots[GROUP_ROOTS];
-        size_t n = find_roots(roots);
+        size_t n = *name ? find_roots(roots) : 0;
 
         for (size_t i = 0; i < n; i++) {
                 int used = snprintf(g->dir, sizeof(g->dir), "%s/%s", roots[i].dir, name), door;

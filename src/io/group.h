@@ -14,7 +14,7 @@ typedef struct agx_group {
         char dir[AGX_GROUP_PATH];
 } agx_group;
 
-/* Makes it; false, and no group, where that cannot be done. */
+/* Makes it; false, and no group, where that cannot be done, or if the name is empty. */
 bool agx_group_make(agx_group *g, const char *name);
 /* One that another process made; false: there is none of that name. */
 bool agx_group_find(agx_group *g, const char *name);

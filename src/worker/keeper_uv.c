@@ -32,6 +32,7 @@ enum {
         PIPES = 4,
         KILL_MS = 5000,
         DROP_BYTES = 16 << 10,
+        OOM_SCORE_MAX = 1000,
         EAGER_ROUNDS = 50, /* of a kill, before there are pauses between them */
         DEEP_EVERY = 8     /* each so many rounds the whole tree is signalled, not its first level alone */
 };
@@ -39,7 +40,7 @@ enum {
 typedef struct keeper {
         const char *program, *directory, *group_name;
         char **argv;
-        int oom_score;
+        long oom_score;
         unsigned kill_ms;
         agx_group group;
         pid_t pid;   /* the program; 0: it has been reaped */
@@ -65,16 +66,20 @@ static uint64_t now_ms(void)
 
 /* ---- the program ---- */
 
-static void set_oom_score(int score)
+/* As the worker: rather this than the server when memory runs out. */
+static void raise_oom_score(long add)
 {
-        char text[16];
-        int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-        int n = snprintf(text, sizeof(text), "%d", score);
+        char text[16] = {0};
+        _cleanup_(agx_closep) int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+        long score;
+        int n;
 
-        if (fd >= 0 && write(fd, text, (size_t)n) < 0)
+        if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0)
+                return;
+        score = strtol(text, NULL, 10) + add;
+        n = snprintf(text, sizeof(text), "%ld", score < OOM_SCORE_MAX ? score : OOM_SCORE_MAX);
+        if (write(fd, text, (size_t)n) < 0)
                 errno = 0; /* it then stays as it was */
-        if (fd >= 0)
-                close(fd);
 }
 
 static _Noreturn void give_up(int tell, agx_keeper_stage stage)
@@ -95,7 +100,7 @@ static _Noreturn void become(keeper *k, int tell, pid_t parent)
                 _exit(127);
         setsid();
         if (k->oom_score)
-                set_oom_score(k->oom_score);
+                raise_oom_score(k->oom_score);
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
         if (chdir(k->directory))
@@ -204,7 +209,7 @@ static bool take_signal(keeper *k)
 static bool take_word(keeper *k)
 {
         agx_keeper_word word;
-        ssize_t n = recv(CONTROL, &word, sizeof(word), MSG_DONTWAIT);
+        ssize_t n = recv(CONTROL, &word, sizeof(word), MSG_DONTWAIT); /* a word is sent, and so comes, whole */
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
                 return true;
@@ -260,7 +265,7 @@ static bool take_options(keeper *k, int argc, char **argv)
                 if (!strncmp(argv[i], "group=", 6))
                         k->group_name = argv[i] + 6;
                 else if (!strncmp(argv[i], "oom=", 4))
-                        k->oom_score = (int)strtol(argv[i] + 4, NULL, 10);
+                        k->oom_score = strtol(argv[i] + 4, NULL, 10);
                 else if (!strncmp(argv[i], "kill_ms=", 8))
                         k->kill_ms = (unsigned)strtoul(argv[i] + 8, NULL, 10);
         }

@@ -6,7 +6,7 @@
  * So killing a tree never holds up the server, and each orphan is known to be this tree's.
  *
  *     argv   AGX_KEEPER_NAME, options ("group=NAME", "oom=N", "kill_ms=N"), "--", program, directory, argv of the program
- *     fds    0 to 2: the program's; 3: the control socket, SOCK_SEQPACKET, of agx_keeper_word; 4 and 5: the read ends of 1 and 2
+ *     fds    0 to 2: the program's; 3: the control socket, a stream of agx_keeper_word; 4 and 5: the read ends of 1 and 2
  *
  * The program gets a session of its own, which has its pid, and the keeper's environment. When it has ended and the keeper
  * is left (AGX_KEEPER_LEAVE), the keeper reads and drops what is still written until nothing below it runs.

@@ -42,6 +42,7 @@ struct process {
         agx_proc brain;
         agx_child keeper;
         agx_stream control;
+        agx_buf words; /* the beginning of one that has not come whole */
         pipe_end out[2];
         pipe_end in;
         size_t in_flight; /* bytes of input that no credit was given for */
@@ -103,6 +104,7 @@ static void part_closed(process *p)
         if (--p->open)
                 return;
         agx_buf_deinit(&p->call_id);
+        agx_buf_deinit(&p->words);
         agx_buf_deinit(&p->path);
         agx_buf_deinit(&p->directory);
         free(p);
@@ -398,11 +400,15 @@ static void control_data(agx_stream *s, agx_view in)
 {
         process *p = agx_container_of(s, process, control);
 
-        while (in.n >= sizeof(agx_keeper_word) && !p->over) {
+        if (agx_buf_append_view(&p->words, in)) {
+                agx_child_kill(&p->keeper, SIGKILL, false); /* that is no keeper of ours */
+                return;
+        }
+        while (p->words.len >= sizeof(agx_keeper_word) && !p->over) {
                 agx_keeper_word word;
 
-                memcpy(&word, in.p, sizeof(word));
-                in = agx_view_from(in, sizeof(word));
+                memcpy(&word, agx_buf_view(&p->words).p, sizeof(word));
+                agx_buf_consume(&p->words, sizeof(word));
                 take_word(p, &word);
         }
 }
@@ -513,7 +519,7 @@ static void close_fds(fds *f)
 static int open_fds(fds *f, bool with_in)
 {
         *f = (fds){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
-        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, f->control) || pipe2(f->out, O_CLOEXEC) ||
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, f->control) || pipe2(f->out, O_CLOEXEC) ||
             pipe2(f->err, O_CLOEXEC) || (with_in && pipe2(f->in, O_CLOEXEC)))
                 return -errno;
         return 0;
@@ -626,6 +632,7 @@ static process *make(agx_procs *procs, uint64_t worker, const agx_frame *frame)
         p->worker = worker;
         p->number = frame->proc;
         p->retry_at = UINT64_MAX;
+        agx_buf_init(&p->words, CONTROL_BYTES);
         snprintf(p->group, sizeof(p->group), "%s%" PRIu64, procs->name, ++procs->started);
         agx_proc_init(&p->brain, agx_loop_now(procs->loop), frame->n, frame->limit, frame->timeout);
         agx_deadline_init(&p->deadline, procs->loop, on_deadline);

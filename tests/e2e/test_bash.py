@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import bash_targets as t
 import pytest
-from processes import Runtime, alive, children, eventually
+from processes import Runtime, alive, children, eventually, rss
 
-from agentix import CallTimeout, RemoteCallError, RuntimeClient, bash
+from agentix import CallTimeout, RemoteCallError, RuntimeClient, WorkerExited, bash
 
 Run = Callable[[Awaitable[Any]], Any]
 
@@ -196,3 +198,274 @@ def test_keepers_end_with_their_trees(runtime: Runtime, call: Callable[..., Any]
     for _ in range(5):
         call("true")
     assert len(children(runtime.pid)) <= before + 1
+
+
+# ---- whatever the worker is doing ----
+
+
+def test_a_cancelled_call_of_a_blocked_worker_loses_its_tree_at_once(
+    runtime: Runtime, run: Run, tmp_path: Path
+) -> None:
+    command = f"cd {tmp_path}; echo $$ >>pids; setsid sh -c 'echo $$ >>pids; exec sleep 60' & sleep 60"
+
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            task = asyncio.ensure_future(client.remote(t.run_blocked, command, 5))
+            started = await pids_in(tmp_path / "pids", 2)
+            await asyncio.sleep(0.3)  # by now the loop is held up
+            begin = time.monotonic()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await eventually(lambda: not running(started), "the tree ends", 3)
+            assert time.monotonic() - begin < 3, "long before the worker does"
+
+    run(go())
+
+
+def test_a_command_outlives_a_blocked_worker(runtime: Runtime, run: Run) -> None:
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            assert await client.remote(t.run_blocked, "head -c 200000 /dev/zero; sleep 0.3; exit 7", 1) == 7
+
+    run(go())
+
+
+def test_a_command_ends_with_its_call(runtime: Runtime, run: Run, tmp_path: Path) -> None:
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            assert await client.remote(t.forget, f"echo $$ >>{tmp_path}/pids; exec sleep 60") == "forgotten"
+        started = await pids_in(tmp_path / "pids", 1)
+        await eventually(lambda: not running(started), "the command ends", 3)
+
+    run(go())
+
+
+def test_a_timeout_inside_the_sandbox_has_ended_the_tree_when_it_is_told(
+    runtime: Runtime, run: Run, tmp_path: Path
+) -> None:
+    command = f"cd {tmp_path}; echo $$ >>pids; (setsid sh -c 'echo $$ >>pids; exec sleep 60' &); sleep 60"
+
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            assert await client.remote(t.run_within, command, 1) == "over"
+            assert running(await pids_in(tmp_path / "pids", 2)) == []
+            assert await client.remote(t.run_within, "true", 20) == "in time"
+
+    run(go())
+
+
+def test_a_tree_ends_with_its_worker(runtime: Runtime, run: Run, tmp_path: Path) -> None:
+    command = f"cd {tmp_path}; echo $$ >>pids; (setsid sh -c 'echo $$ >>pids; exec sleep 60' &); sleep 60"
+
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            with pytest.raises(WorkerExited):
+                await client.remote(t.run_then_die, command, 7)
+            started = await pids_in(tmp_path / "pids", 2)
+            await eventually(lambda: not running(started), "the tree ends", 3)
+            assert (await client.remote(bash.run, "echo again")).stdout == "again\n"
+
+    run(go())
+
+
+def test_sync_targets_run_commands_too(runtime: Runtime, run: Run) -> None:
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            assert await client.remote(t.run_in_thread, "echo $((6*7))") == bash.BashResult(0, "42\n", "")
+
+    run(go())
+
+
+def test_many_at_once_and_one_too_many(runtime: Runtime, run: Run) -> None:
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            results = await client.remote(t.run_many, "echo x", 40)
+            assert results == [bash.BashResult(0, "x\n", "")] * 40
+            assert (await client.remote(t.run_without_descriptors, "echo y")) == "y\n"
+
+    run(go())
+
+
+def test_a_reader_that_is_slow_holds_up_the_command_not_the_runtime(runtime: Runtime, run: Run) -> None:
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            before = rss(runtime.pid)
+            task = asyncio.ensure_future(client.remote(t.read_slowly, "head -c 100000000 /dev/zero | tr '\\0' a", 1.5))
+            await asyncio.sleep(1)
+            assert rss(runtime.pid) - before < 20 << 20
+            first, rest = await task
+            assert first + rest == 100_000_000
+
+    run(go())
+
+
+# ---- the end of the runtime ----
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_trees_end_with_the_runtime(worker_python: str, run: Run, tmp_path: Path, number: int) -> None:
+    left = f"cd {tmp_path}; setsid sleep 60 & echo $! >>pids"
+    runs = f"cd {tmp_path}; echo $$ >>pids; (setsid sh -c 'echo $$ >>pids; exec sleep 60' &); sleep 60"
+
+    async def go() -> None:
+        with Runtime(worker_python, tmp_path) as runtime:
+            client = RuntimeClient(runtime.url)
+            async with client:
+                await client.remote(bash.run, left)
+                task = asyncio.ensure_future(client.remote(bash.run, runs))
+                started = await pids_in(tmp_path / "pids", 3)
+                runtime.signal(number)
+                await eventually(lambda: not running(started), "the trees end", 8)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    run(go())
+
+
+def test_a_keeper_that_was_killed_costs_its_command_only(runtime: Runtime, run: Run, tmp_path: Path) -> None:
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            task = asyncio.ensure_future(client.remote(bash.run, f"echo $PPID $$ >>{tmp_path}/pids; exec sleep 60"))
+            keeper, shell = await pids_in(tmp_path / "pids", 2)
+            os.kill(keeper, signal.SIGKILL)
+            assert (await task).exit_code == -9
+            assert running([shell]) == []
+            assert (await client.remote(bash.run, "echo fine")).stdout == "fine\n"
+
+    run(go())
+
+
+@pytest.mark.timeout(120)
+def test_a_keeper_that_was_stopped_does_not_save_its_tree(runtime: Runtime, run: Run, tmp_path: Path) -> None:
+    command = f"cd {tmp_path}; echo $PPID $$ >>pids; sleep 60 & echo $! >>pids; wait"
+
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            task = asyncio.ensure_future(client.remote(bash.run, command))
+            started = await pids_in(tmp_path / "pids", 3)
+            os.kill(started[0], signal.SIGSTOP)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await eventually(lambda: not running(started), "the tree ends", 20)
+
+    run(go())
+
+
+# ---- where it runs ----
+
+
+def test_needs_a_sandbox(run: Run) -> None:
+    with pytest.raises(RuntimeError, match=r"await sandbox\.remote"):
+        run(bash.run("true"))
+
+
+def test_refuses_what_no_process_can_be_given(call: Callable[..., Any]) -> None:
+    for options, words in (
+        ({"env": {"A=B": "x"}}, "is no name of a variable"),
+        ({"env": {"A": "x\0y"}}, "a variable holds a NUL"),
+        ({"cwd": "/tmp\0"}, "cwd holds a NUL"),
+        ({"timeout": -1}, "cannot be negative"),
+        ({"max_output": -1}, "cannot be negative"),
+    ):
+        with pytest.raises(RemoteCallError, match="ValueError") as caught:
+            call("true", **options)
+        assert words in caught.value.error.message
+    with pytest.raises(RemoteCallError) as caught:
+        call("true; #" + "x" * 200_000)
+    assert "Argument list too long" in caught.value.error.message
+
+
+# ---- text ----
+
+
+def test_characters_cross_the_borders_of_reads(runtime: Runtime, run: Run) -> None:
+    text = "a" * 65535 + "€😀"
+    slow = "for b in '\\xe2' '\\x82' '\\xac'; do printf $b; sleep 0.1; done; printf '\\xe2'"
+
+    async def streamed(client: RuntimeClient, command: str) -> str:
+        events = [event async for event in client.remote(bash.run_stream, command)]
+        assert events.pop() == bash.BashExit(0)
+        return "".join(event.data for event in events if isinstance(event, bash.BashStdout))
+
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            for command, right in ((f"printf '{text}'", text), (slow, "€\ufffd")):
+                assert (await client.remote(bash.run, command)).stdout == right
+                assert await streamed(client, command) == right
+
+    run(go())
+
+
+def test_a_character_that_was_cut_by_the_bound_is_left_out(call: Callable[..., Any]) -> None:
+    assert call("printf 'ab€'", max_output=3).stdout == "ab\n[truncated at 3 bytes]"
+    assert call("printf 'ab€'", max_output=5).stdout == "ab€"
+
+
+# ---- the environment ----
+
+
+def test_start_up_files_of_the_image_have_no_say(worker_python: str, run: Run, tmp_path: Path) -> None:
+    for name in (".bashrc", ".profile", "env"):
+        (tmp_path / name).write_text("echo banner; PS1='nothing like a prompt'; exit 1\n")
+    environ = {"HOME": str(tmp_path), "BASH_ENV": str(tmp_path / "env"), "LC_ALL": "C", "PS1": "%"}
+
+    async def go() -> None:
+        with Runtime(worker_python, tmp_path, **environ) as runtime:
+            async with RuntimeClient(runtime.url) as client:
+                assert await client.remote(bash.run, "unset TERM; echo ok") == bash.BashResult(0, "ok\n", "")
+
+    run(go())
+
+
+def test_a_start_up_file_that_is_asked_for_is_read_once(call: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "script").write_text("echo from script\n")
+    (tmp_path / "rc").write_text(f"bash {tmp_path}/script; NAME=value; export OTHER=$#\n")
+    env = {"PATH": os.environ["PATH"], "BASH_ENV": str(tmp_path / "rc")}
+    result = call('echo "$NAME" $# "$0" ${BASH_ENV-none}; bash -c true; exit 5', env=env)
+    assert result.stdout.splitlines()[0] == "from script"
+    assert result.stdout.splitlines()[1].startswith("value 0 ")
+    assert result.stdout.splitlines()[1].endswith("bash none")
+    assert (result.exit_code, len(result.stdout.splitlines())) == (5, 2)
+
+
+def test_the_image_s_own_environment(worker_python: str, run: Run, tmp_path: Path) -> None:
+    environ = {
+        "HOME": str(tmp_path),
+        "PATH": ":".join(dict.fromkeys(["/opt/own/bin", *os.environ["PATH"].split(":")])),
+        "PYTHONPATH": "/opt/own",
+        "NIX_PATH": "kept",
+        "CPATH": "/opt/own/include",
+    }
+    (tmp_path / ".bashrc").write_text("bash -c 'echo from rc'\n")
+
+    async def go() -> None:
+        with Runtime(worker_python, tmp_path, **environ) as runtime:
+            async with RuntimeClient(runtime.url) as client:
+                await client.remote(t.set_variable, "NIX_PATH", "live")
+                env = await client.remote(bash.image_env, {"CPATH": "mine"})
+                assert not [name for name in env if name.startswith(("AGENTIX_ADDED_", "AGENTIX_SAVED_"))]
+                assert {name: env.get(name) for name in environ} == {**environ, "NIX_PATH": "live", "CPATH": "mine"}
+                assert "LD_LIBRARY_PATH" not in env
+                assert env["BASH_ENV"] == str(tmp_path / ".bashrc")
+                own = await client.remote(t.variables)
+                assert own["PATH"] != env["PATH"]
+                result = await client.remote(bash.run, "echo $PYTHONPATH", env=env)
+                assert result == bash.BashResult(0, "from rc\n/opt/own\n", "")
+                assert (await client.remote(bash.image_env, {"BASH_ENV": "x"}))["BASH_ENV"] == "x"
+                assert "BASH_ENV" not in await client.remote(bash.image_env, {"HOME": "/no/such"})
+
+    run(go())
+
+
+def test_awkward_variables_arrive_as_they_are(call: Callable[..., Any]) -> None:
+    env = {"A": "x\nB=evil", "K": "-----BEGIN\nline\n", "E": "", "Q": "a'b\"c $HOME #", "PATH": os.environ["PATH"]}
+    result = call("env -0", env=env)
+    seen = dict(item.split("=", 1) for item in result.stdout.split("\0") if item)
+    assert {name: seen.get(name) for name in env} == env
+    assert "B" not in seen
+
+
+@pytest.mark.parametrize("executable", ["sh", "/bin/sh"])
+def test_another_shell(call: Callable[..., Any], executable: str) -> None:
+    assert call("echo ${BASH_VERSION-none}", executable=executable).stdout == "none\n"

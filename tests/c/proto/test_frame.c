@@ -48,6 +48,31 @@ static const agx_frame frames[] = {
         {.kind = AGX_FRAME_ITEM, .call_id = AGX_VIEW("s-1"), .seq = 70000, .value = AGX_VIEW("item")},
         {.kind = AGX_FRAME_SIO_OPEN, .namespace_ = AGX_VIEW("/n")},
         {.kind = AGX_FRAME_SIO_EMIT, .namespace_ = AGX_VIEW("/n"), .event = AGX_VIEW("e"), .data = AGX_VIEW("")},
+        {.kind = AGX_FRAME_PROC_START,
+         .proc = 1,
+         .call_id = AGX_VIEW("s-1"),
+         .path = AGX_VIEW("/bin/sh"),
+         .argv = AGX_VIEW("sh\0-c\0true\0"),
+         .env = AGX_VIEW("A=1\0"),
+         .cwd = AGX_VIEW("/"),
+         .has_stdin = 1,
+         .n = 65536,
+         .limit = UINT64_MAX,
+         .timeout = 1500},
+        {.kind = AGX_FRAME_PROC_START,
+         .proc = UINT64_MAX,
+         .path = AGX_VIEW("/bin/sh"),
+         .argv = AGX_VIEW("sh\0"),
+         .env = AGX_VIEW(""),
+         .cwd = AGX_VIEW("/tmp")},
+        {.kind = AGX_FRAME_PROC_IN, .proc = 2, .data = AGX_VIEW("input")},
+        {.kind = AGX_FRAME_PROC_CREDIT, .proc = 2, .n = 4096},
+        {.kind = AGX_FRAME_PROC_SIGNAL, .proc = 2, .n = 15},
+        {.kind = AGX_FRAME_PROC_END, .proc = 2},
+        {.kind = AGX_FRAME_PROC_OUT, .proc = 2, .fd = 2, .data = AGX_VIEW("output")},
+        {.kind = AGX_FRAME_PROC_EXIT, .proc = 2, .code = 3, .out = 70000, .err = 1, .cause = AGX_VIEW("exited")},
+        {.kind = AGX_FRAME_PROC_EXIT, .proc = 2, .signal = 9, .cause = AGX_VIEW("timeout")},
+        {.kind = AGX_FRAME_PROC_ERROR, .proc = 2, .code = 2, .fault = FAULT},
 };
 
 enum { N_FRAMES = sizeof(frames) / sizeof(*frames) };
@@ -70,6 +95,20 @@ static void assert_frame(const agx_frame *got, const agx_frame *expected)
         assert_view(got->namespace_, expected->namespace_);
         assert_view(got->event, expected->event);
         assert_view(got->data, expected->data);
+        assert_int_equal(got->proc, expected->proc);
+        assert_int_equal(got->fd, expected->fd);
+        assert_int_equal(got->has_stdin, expected->has_stdin);
+        assert_int_equal(got->limit, expected->limit);
+        assert_int_equal(got->timeout, expected->timeout);
+        assert_view(got->path, expected->path);
+        assert_view(got->argv, expected->argv);
+        assert_view(got->env, expected->env);
+        assert_view(got->cwd, expected->cwd);
+        assert_int_equal(got->code, expected->code);
+        assert_int_equal(got->signal, expected->signal);
+        assert_int_equal(got->out, expected->out);
+        assert_int_equal(got->err, expected->err);
+        assert_view(got->cause, expected->cause);
 }
 
 static void put_all(agx_buf *out)
