@@ -12,7 +12,11 @@ from agentix._lazy import exporter as _exporter
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._errors import AbridgeError
+    from ._forward import Forward, SessionForward
+    from ._recorder import Recorder
+    from ._replay import Replay
     from ._routes import on
+    from ._sidecar import Command, Sidecar, SidecarError
     from ._types import Budget, Client, ClientResponse, DynamicRoutes, Handler, Request, TunnelHandle
 
 __all__ = [
@@ -25,6 +29,13 @@ __all__ = [
     "TunnelHandle",
     "AbridgeError",
     "Budget",
+    "Forward",
+    "SessionForward",
+    "Recorder",
+    "Replay",
+    "Sidecar",
+    "SidecarError",
+    "Command",
 ]
 
 # Where each name lives. To add one: here, in `__all__` and in the block for type checkers.
@@ -32,7 +43,11 @@ __getattr__, __dir__ = _exporter(
     __name__,
     {
         "agentix.bridge._errors": ["AbridgeError"],
+        "agentix.bridge._forward": ["Forward", "SessionForward"],
+        "agentix.bridge._recorder": ["Recorder"],
+        "agentix.bridge._replay": ["Replay"],
         "agentix.bridge._routes": ["on"],
+        "agentix.bridge._sidecar": ["Command", "Sidecar", "SidecarError"],
         "agentix.bridge._types": [
             "Budget",
             "Client",
