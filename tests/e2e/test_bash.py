@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
+import textwrap
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -469,3 +471,24 @@ def test_awkward_variables_arrive_as_they_are(call: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("executable", ["sh", "/bin/sh"])
 def test_another_shell(call: Callable[..., Any], executable: str) -> None:
     assert call("echo ${BASH_VERSION-none}", executable=executable).stdout == "none\n"
+
+
+# ---- the guide ----
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "shell.md"
+
+
+def test_the_guide_s_examples_run(runtime: Runtime, run: Run) -> None:
+    blocks = [
+        block for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S) if "sandbox.remote" in block
+    ]
+    assert len(blocks) >= 4
+
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            for block in blocks:
+                space: dict[str, Any] = {}
+                exec("async def example(sandbox):\n" + textwrap.indent(block, "    "), space)
+                await space["example"](client)
+
+    run(go())
