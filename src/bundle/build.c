@@ -227,7 +227,7 @@ static int stage_sources(job *j)
         if (r)
                 return r;
         dir = open(j->stage.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        r = dir < 0 ? -errno : agx_digest_tree(dir, "src", digest);
+        r = dir < 0 ? -errno : agx_digest_tree(dir, "src", AGX_VIEW_NULL, digest);
         if (r)
                 return agx_why_errno(j->why, r < 0 ? r : EINVAL, "%s could not be read", j->stage.src);
         return asprintf(&j->place, "/agentix-build/%.32s", digest + 7) < 0 ? agx_trace(-ENOMEM) : 0;
@@ -335,37 +335,45 @@ static int compile_and_check(job *j)
         return r ? r : agx_checks_links(&j->stage, j->why);
 }
 
-static int write_manifest(job *j, agx_buf *json)
+static int make_manifest(const job *j, agx_manifest *m)
 {
-        _cleanup_(agx_manifest_deinitp) agx_manifest m = AGX_MANIFEST_NULL;
-        int r = agx_manifest_set_env(&m);
+        int r = agx_manifest_set_env(m);
 
-        m.name = strdup(j->result->name);
-        m.tag = strdup(j->result->tag);
-        m.platform = strdup(j->result->platform);
-        m.nix_system = strdup(agx_names_nix_system(j->result->platform));
-        m.digest = strdup(j->result->digest);
-        m.entrypoint = strdup(AGX_MANIFEST_ENTRYPOINT);
-        if (r || !m.name || !m.tag || !m.platform || !m.nix_system || !m.digest || !m.entrypoint)
-                return agx_trace(-ENOMEM);
-        r = agx_manifest_write(&m, json);
-        return r == -EINVAL ? agx_why_set(j->why, "usage", "the bundle's name is not UTF-8") : r;
+        m->name = strdup(j->result->name);
+        m->tag = strdup(j->result->tag);
+        m->platform = strdup(j->result->platform);
+        m->nix_system = strdup(agx_names_nix_system(j->result->platform));
+        m->entrypoint = strdup(AGX_MANIFEST_ENTRYPOINT);
+        return r || !m->name || !m->tag || !m->platform || !m->nix_system || !m->entrypoint ? agx_trace(-ENOMEM) : 0;
+}
+
+static int compute_digest(job *j, const agx_manifest *m)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf lines = AGX_BUF_NULL(AGX_MANIFEST_LINES_MAX);
+        _cleanup_(agx_closep) int dir = open(j->stage.tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        int r = dir < 0 ? -errno : agx_manifest_lines(m, &lines);
+
+        if (!r)
+                r = agx_digest_tree(dir, "nix", agx_buf_view(&lines), j->result->digest);
+        return r ? agx_why_errno(j->why, r < 0 ? r : EINVAL, "the digest of %s could not be computed", j->stage.tree)
+                 : 0;
 }
 
 static int pack(job *j)
 {
+        _cleanup_(agx_manifest_deinitp) agx_manifest m = AGX_MANIFEST_NULL;
         _cleanup_(agx_buf_deinitp) agx_buf json = AGX_BUF_NULL(AGX_MANIFEST_MAX);
-        _cleanup_(agx_closep) int dir = open(j->stage.tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        int r;
+        int r = make_manifest(j, &m);
 
         tell(j, true, "computing the digest");
-        r = dir < 0 ? -errno : agx_digest_tree(dir, "nix", j->result->digest);
-        if (r)
-                return agx_why_errno(j->why, r < 0 ? r : EINVAL, "the digest of %s could not be computed",
-                                     j->stage.tree);
-        r = write_manifest(j, &json);
+        if (!r)
+                r = compute_digest(j, &m);
         if (r)
                 return r;
+        m.digest = strdup(j->result->digest);
+        r = m.digest ? agx_manifest_write(&m, &json) : agx_trace(-ENOMEM);
+        if (r)
+                return r == -EINVAL ? agx_why_set(j->why, "usage", "the bundle's name is not UTF-8") : r;
         tell(j, true, "packing %s", j->result->output);
         return agx_tarball_write(j->result->output, agx_buf_view(&json), j->stage.tree, j->result->zstd,
                                  &j->result->size, j->why);

@@ -217,10 +217,15 @@ int agx_cache_manifest(const agx_cache *c, const char *name, agx_manifest *m, ag
         return r;
 }
 
-int agx_cache_tree_digest(int entry, const char *what, char digest[AGX_DIGEST_SIZE], agx_why *why)
+int agx_cache_bundle_digest(int entry, const agx_manifest *m, const char *what, char digest[AGX_DIGEST_SIZE],
+                            agx_why *why)
 {
-        int r = agx_digest_tree(entry, "nix", digest);
+        _cleanup_(agx_buf_deinitp) agx_buf lines = AGX_BUF_NULL(AGX_MANIFEST_LINES_MAX);
+        int r = agx_manifest_lines(m, &lines);
 
+        if (r)
+                return r < 0 ? r : agx_why_set(why, "bundle", "the manifest of %s is too large", what);
+        r = agx_digest_tree(entry, "nix", agx_buf_view(&lines), digest);
         if (r == AGX_DIGEST_E_KIND)
                 return agx_why_set(why, "bundle", "%s holds something that is no file, directory or link", what);
         if (r == AGX_DIGEST_E_DEEP || r == AGX_DIGEST_E_WIDE)
@@ -231,10 +236,13 @@ int agx_cache_tree_digest(int entry, const char *what, char digest[AGX_DIGEST_SI
 
 int agx_cache_digest(const agx_cache *c, const char *name, char digest[AGX_DIGEST_SIZE], agx_why *why)
 {
+        _cleanup_(agx_manifest_deinitp) agx_manifest m = AGX_MANIFEST_NULL;
         _cleanup_(agx_closep) int entry = -1;
         int r = agx_cache_open_entry(c, name, &entry, why);
 
-        return r ? r : agx_cache_tree_digest(entry, name, digest, why);
+        if (!r)
+                r = agx_cache_manifest(c, name, &m, why);
+        return r ? r : agx_cache_bundle_digest(entry, &m, name, digest, why);
 }
 
 /* ---- size ---- */

@@ -1,7 +1,7 @@
 #ifndef AGX_BUNDLE_CACHE_H
 #define AGX_BUNDLE_CACHE_H
 /*
- * The cache of deployed bundles: a directory of ours with one entry `sha256-<hex>` for each tree, `nix` and
+ * The cache of deployed bundles: a directory of ours with one entry `sha256-<hex>` for each one, `nix` and
  * `manifest.json` in it. The name is computed from what was unpacked; nothing an archive says has a part in it.
  *
  * An entry appears whole or not at all: it is unpacked in a private directory beside the entries, brought to disk, and
@@ -56,7 +56,7 @@ bool agx_cache_is_entry(const char *name);
 int agx_cache_list(const agx_cache *c, agx_strv *names, agx_why *why);
 /* The manifest of an entry. AGX_CACHE_E_NONE: no such entry. */
 int agx_cache_manifest(const agx_cache *c, const char *name, agx_manifest *m, agx_why *why);
-/* The digest of an entry's tree as it is now. AGX_CACHE_E_NONE: no such entry. */
+/* The digest of an entry as it is now. AGX_CACHE_E_NONE: no such entry. */
 int agx_cache_digest(const agx_cache *c, const char *name, char digest[AGX_DIGEST_SIZE], agx_why *why);
 /* Bytes on disk of an entry. */
 int agx_cache_size(const agx_cache *c, const char *name, uint64_t *bytes, agx_why *why);

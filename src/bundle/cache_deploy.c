@@ -115,7 +115,7 @@ static int fill(agx_cache *c, int fd, agx_cache_temp *t, const agx_unpack_limits
         if (!r)
                 r = agx_unpack(&d->unpacked, fd, t->fd, limits, hooks, why);
         if (!r)
-                r = agx_cache_tree_digest(t->fd, "the bundle", d->digest, why);
+                r = agx_cache_bundle_digest(t->fd, &d->unpacked.manifest, "the bundle", d->digest, why);
         if (!r && hooks->stop && hooks->stop(hooks->user))
                 r = agx_why_set(why, "signal", "interrupted");
         return r;

@@ -8,8 +8,9 @@
 
 /* Opens an entry that is a directory of ours. AGX_CACHE_E_NONE: no such entry. */
 int agx_cache_open_entry(const agx_cache *c, const char *name, int *fd, agx_why *why);
-/* The digest of `nix` in an open directory; `what` is for words. */
-int agx_cache_tree_digest(int entry, const char *what, char digest[AGX_DIGEST_SIZE], agx_why *why);
+/* The digest of a bundle in an open directory whose manifest is `m`; `what` is for words. */
+int agx_cache_bundle_digest(int entry, const agx_manifest *m, const char *what, char digest[AGX_DIGEST_SIZE],
+                            agx_why *why);
 
 /* A private directory that is not an entry yet, or not any more. Its lock is its descriptor. */
 typedef struct agx_cache_temp {

@@ -13,7 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SETTLED_S = 2, RECORD_MAX = 256 };
+/* The format changes with what a digest means. */
+enum { SETTLED_S = 2, RECORD_MAX = 256, RECORD_FORMAT = 2 };
 
 static void record_name(const struct stat *st, char name[64])
 {
@@ -22,7 +23,7 @@ static void record_name(const struct stat *st, char name[64])
 
 static int describe(const struct stat *st, const char *digest, char text[RECORD_MAX])
 {
-        return snprintf(text, RECORD_MAX, "%lld %lld.%09ld %lld.%09ld %s\n", (long long)st->st_size,
+        return snprintf(text, RECORD_MAX, "%d %lld %lld.%09ld %lld.%09ld %s\n", RECORD_FORMAT, (long long)st->st_size,
                         (long long)st->st_mtim.tv_sec, st->st_mtim.tv_nsec, (long long)st->st_ctim.tv_sec,
                         st->st_ctim.tv_nsec, digest);
 }

@@ -234,7 +234,7 @@ static int walk_directory(walk *w, int dirfd, const char *name)
 
 /* ---- the contract ---- */
 
-int agx_digest_tree(int dirfd, const char *name, char out[AGX_DIGEST_SIZE])
+int agx_digest_tree(int dirfd, const char *name, agx_view more, char out[AGX_DIGEST_SIZE])
 {
         walk w = {.path = AGX_BUF_NULL(PATH_CEILING)};
         int r;
@@ -244,6 +244,8 @@ int agx_digest_tree(int dirfd, const char *name, char out[AGX_DIGEST_SIZE])
         agx_buf_deinit(&w.path);
         if (r)
                 return r;
+        if (more.n)
+                sha256_update(&w.sha, more.n, (const uint8_t *)more.p);
         memcpy(out, "sha256:", 7);
         hex_of(&w.sha, out + 7);
         return 0;

@@ -1,8 +1,9 @@
 #ifndef AGX_BUNDLE_DIGEST_H
 #define AGX_BUNDLE_DIGEST_H
 /*
- * What a bundle's tree is, in one word: a SHA-256 over paths, modes, link targets and bytes. Times, owners, inode numbers
- * and whether two names are hard links do not count, so a tree has the same digest staged, packed and unpacked.
+ * What a bundle is, in one word: a SHA-256 over paths, modes, link targets and bytes of its tree, and over what its manifest
+ * says. Times, owners, inode numbers and whether two names are hard links do not count, so a bundle has the same digest
+ * staged, packed and unpacked; how the manifest is written does not either, nor the digest that it claims.
  *
  * The tree is walked depth first, the names of a directory in the order of their bytes. Each entry adds a line of text,
  *
@@ -11,6 +12,7 @@
  *     l <length of path>:<path> <length of target>:<target>\n
  *
  * where the path begins with the tree's own name ("nix/runtime/venv") and the mode is four octal digits of the twelve mode bits.
+ * A bundle's tree is followed by the lines of agx_manifest_lines().
  */
 #include "base/view.h"
 
@@ -28,9 +30,10 @@ enum {
 
 /*
  * The digest of the directory `name` in `dirfd`, as "sha256:<64 hex digits>". No symbolic link is followed, `name` being one
- * fails with -ELOOP or -ENOTDIR. 0, a condition above, or a negated errno. Nothing may change the tree meanwhile.
+ * fails with -ELOOP or -ENOTDIR. `more` is text that counts behind it. 0, a condition above, or a negated errno. Nothing may
+ * change the tree meanwhile.
  */
-int agx_digest_tree(int dirfd, const char *name, char out[AGX_DIGEST_SIZE]);
+int agx_digest_tree(int dirfd, const char *name, agx_view more, char out[AGX_DIGEST_SIZE]);
 /* The same of the bytes that are left in a file. */
 int agx_digest_fd(int fd, char out[AGX_DIGEST_SIZE]);
 /* And of bytes in memory. */

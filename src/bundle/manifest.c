@@ -7,7 +7,9 @@
 #include "bundle/digest.h"
 #include "wire/json.h"
 
+#include <errno.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 enum { DEPTH = 8 };
 
@@ -113,6 +115,45 @@ int agx_manifest_write(const agx_manifest *m, agx_buf *out)
                 r = put_env(out, envs[i].key, env_at(m, i));
         r = r ? r : agx_buf_append_view(out, AGX_VIEW("\n}\n"));
         return r < 0 ? agx_trace(r) : r;
+}
+
+/* ---- what counts ---- */
+
+static int put_line(agx_buf *out, const char *key, const char *text)
+{
+        return agx_buf_printf(out, "m %s %zu:%s\n", key, strlen(text), text);
+}
+
+static int compare(const void *a, const void *b)
+{
+        return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int put_variables(agx_buf *out, const char *key, const agx_strv *env)
+{
+        _cleanup_(agx_freep) char **sorted = calloc(env->count + 1, sizeof(*sorted));
+        int r = sorted ? 0 : agx_trace(-ENOMEM);
+
+        if (r)
+                return r;
+        for (size_t i = 0; i < env->count; i++)
+                sorted[i] = env->items[i];
+        qsort(sorted, env->count, sizeof(*sorted), compare);
+        for (size_t i = 0; !r && i < env->count; i++)
+                r = put_line(out, key, sorted[i]);
+        return r;
+}
+
+int agx_manifest_lines(const agx_manifest *m, agx_buf *out)
+{
+        int r = 0;
+
+        for (size_t i = 0; !r && i < COUNT(texts); i++)
+                if (*text_at(m, i) && strcmp(texts[i].key, "digest") != 0)
+                        r = put_line(out, texts[i].key, *text_at(m, i));
+        for (size_t i = 0; !r && i < COUNT(envs); i++)
+                r = put_variables(out, envs[i].key, env_at(m, i));
+        return r;
 }
 
 /* ---- parsing ---- */

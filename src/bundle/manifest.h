@@ -16,7 +16,8 @@
 
 enum {
         AGX_MANIFEST_VERSION = 1,
-        AGX_MANIFEST_MAX = 256 << 10, /* bytes of a manifest */
+        AGX_MANIFEST_MAX = 256 << 10,      /* bytes of a manifest */
+        AGX_MANIFEST_LINES_MAX = 16 << 20, /* more than the lines of one that large can be */
 };
 
 enum {
@@ -49,6 +50,15 @@ int agx_manifest_set_env(agx_manifest *m);
 int agx_manifest_write(const agx_manifest *m, agx_buf *out);
 /* Parses all of `json`. 0, a condition above (*m is then deinitialised), or -ENOMEM. */
 int agx_manifest_parse(agx_manifest *m, agx_view json);
+/*
+ * Appends what counts of it in the bundle's digest, a line for each text but the digest, then one for each variable, those
+ * of a key in the order of their bytes:
+ *
+ *     m <key> <length>:<text>\n
+ *
+ * where a variable's text is NAME=value. Errors are those of agx_buf_append.
+ */
+int agx_manifest_lines(const agx_manifest *m, agx_buf *out);
 /* A condition of agx_manifest_parse as words, for "not a bundle: %s"; static. */
 const char *agx_manifest_why(int condition);
 

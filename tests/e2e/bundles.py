@@ -70,8 +70,8 @@ def write_bundle(path: Path, *extra: Member, **changes: object) -> Path:
     return write_tar(path, [manifest(**changes), *HONEST, *extra])
 
 
-def tree_digest(top: Path, name: str = "nix") -> str:
-    """The digest of `top/name`, computed from what lies there."""
+def bundle_digest(top: Path) -> str:
+    """The digest of the bundle in a directory, computed from what lies there."""
     lines = hashlib.sha256()
 
     def text(path: str) -> bytes:
@@ -91,5 +91,12 @@ def tree_digest(top: Path, name: str = "nix") -> str:
             content = hashlib.sha256((top / path).read_bytes()).hexdigest().encode()
             lines.update(b"f %s %s %s\n" % (mode, text(path), content))
 
-    visit(name)
+    visit("nix")
+    said = json.loads((top / "manifest.json").read_bytes())
+    for key in ("name", "tag", "platform", "nix_system", "entrypoint"):
+        if key in said:
+            lines.update(b"m %s %s\n" % (key.encode(), text(said[key])))
+    for key in ("runtime_env", "agentix_added_env"):
+        for item in sorted(f"{name}={value}" for name, value in said.get(key, {}).items()):
+            lines.update(b"m %s %s\n" % (key.encode(), text(item)))
     return "sha256:" + lines.hexdigest()

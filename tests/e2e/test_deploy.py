@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -11,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from bundles import HONEST, Member, directory, hardlink, manifest, symlink, tree_digest, write_bundle, write_tar
+from bundles import HONEST, Member, bundle_digest, directory, hardlink, manifest, symlink, write_bundle, write_tar
 from cli import AGENTIX, Cli, environment
 
 FIFO = Member("nix/fifo", type=tarfile.FIFOTYPE)
@@ -44,7 +45,7 @@ def test_a_bundle_becomes_an_entry_named_by_its_content(cli: Cli, tmp_path: Path
     )
     result = cli.json("deploy", "docker", tar)
     path = Path(result["bundle"])
-    digest = tree_digest(path)
+    digest = bundle_digest(path)
     assert path == cli.cache / digest.replace(":", "-")
     assert result["platform"] == "linux/amd64"
     assert result["metadata"] == {"cache": str(cli.cache), "name": "demo:1.0"}
@@ -341,7 +342,7 @@ def check_entries(cli: Cli, allowed: set[str]) -> None:
     for name in cli.entries():
         if not name.startswith(".tmp-"):
             assert name in allowed
-            assert tree_digest(cli.cache / name).replace(":", "-") == name
+            assert bundle_digest(cli.cache / name).replace(":", "-") == name
 
 
 def kill_often(cli: Cli, tar: Path, times: int) -> int:
@@ -444,6 +445,43 @@ def test_bundle_verbs(cli: Cli, tmp_path: Path) -> None:
     cli.error("bundle", "rm", "0123456789", code=3)
     assert cli.run("bundle", "rm", path).returncode == 0
     assert cli.entries() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "other"},
+        {"tag": "2"},
+        {"platform": "linux/arm64"},
+        {"nix_system": "aarch64-linux"},
+        {"entrypoint": "/nix/evil.sh"},
+        {"runtime_env": {"PATH": "/evil"}},
+        {"agentix_added_env": {}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_changed_manifest_is_noticed(cli: Cli, tmp_path: Path, change: dict[str, object]) -> None:
+    """The digest holds the manifest, too; so the same tree under another manifest is another entry."""
+    path = deployed(cli, write_bundle(tmp_path / "honest.tar"))
+    digest = path.name.replace("-", ":")
+    honest = write_bundle(tmp_path / "x.tar", digest=digest)
+    assert cli.json("bundle", "verify", honest)["computed"] == digest
+    changed = write_bundle(tmp_path / "y.tar", digest=digest, **change)
+    assert f"{changed} should be {digest}" in cli.error("bundle", "verify", changed)
+    done = cli.run("deploy", "docker", changed)
+    assert done.returncode == 0
+    assert f"warning: the manifest says the digest is {digest}, but what was unpacked is sha256:" in done.stderr
+    assert str(path) not in done.stdout
+    assert cli.run("bundle", "verify", path).returncode == 0
+    (path / "manifest.json").write_bytes(manifest(digest=digest, **change).data)
+    assert cli.run("bundle", "verify", path).returncode == 1
+
+
+def test_how_a_manifest_is_written_does_not_count(cli: Cli, tmp_path: Path) -> None:
+    path = deployed(cli, write_bundle(tmp_path / "x.tar"))
+    said = dict(reversed(json.loads(manifest().data).items()))
+    data = json.dumps({**said, "later": [1]}, indent=7).encode()
+    assert deployed(cli, write_tar(tmp_path / "y.tar", [Member("manifest.json", data), *HONEST])) == path
 
 
 def test_bundle_prune(cli: Cli, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ static int teardown(void **state)
 
 static void digest(place *p, char out[AGX_DIGEST_SIZE])
 {
-        assert_int_equal(agx_digest_tree(p->fd, "nix", out), 0);
+        assert_int_equal(agx_digest_tree(p->fd, "nix", AGX_VIEW_NULL, out), 0);
         assert_true(agx_digest_is(agx_view_str(out)));
 }
 
@@ -74,6 +74,18 @@ static void has_a_fixed_value(void **state)
         digest(*state, got);
         /* printf 'd 0755 3:nix\nd 0755 5:nix/a\nf 0644 10:nix/a/file HASH\nf 0755 7:nix/a.x HASH\nl 8:nix/link 6:a/file\n' | sha256sum */
         assert_string_equal(got, "sha256:0eaf8eab4d8d9bfa4ccfa87c7cdcbd35f3aab4e743a3835c00dd526ca2934786");
+}
+
+static void counts_what_is_added(void **state)
+{
+        place *p = *state;
+        char plain[AGX_DIGEST_SIZE], more[AGX_DIGEST_SIZE];
+
+        digest(p, plain);
+        assert_int_equal(agx_digest_tree(p->fd, "nix", AGX_VIEW("m name 1:x\n"), more), 0);
+        /* the same lines with that one behind them */
+        assert_string_equal(more, "sha256:971afde0c9dd14912eb4c9007efa54e1ab0bc50e59bf18c8085db2d3273e0324");
+        assert_string_not_equal(plain, more);
 }
 
 static void is_blind_to_times_and_hard_links(void **state)
@@ -121,15 +133,16 @@ static void refuses_what_is_no_part_of_a_bundle(void **state)
         char out[AGX_DIGEST_SIZE];
 
         assert_int_equal(mkfifoat(p->fd, "nix/pipe", 0600), 0);
-        assert_int_equal(agx_digest_tree(p->fd, "nix", out), AGX_DIGEST_E_KIND);
-        assert_true(agx_digest_tree(p->fd, "nix/link", out) < 0);
-        assert_int_equal(agx_digest_tree(p->fd, "gone", out), -ENOENT);
+        assert_int_equal(agx_digest_tree(p->fd, "nix", AGX_VIEW_NULL, out), AGX_DIGEST_E_KIND);
+        assert_true(agx_digest_tree(p->fd, "nix/link", AGX_VIEW_NULL, out) < 0);
+        assert_int_equal(agx_digest_tree(p->fd, "gone", AGX_VIEW_NULL, out), -ENOENT);
 }
 
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(has_a_fixed_value, setup, teardown),
+                cmocka_unit_test_setup_teardown(counts_what_is_added, setup, teardown),
                 cmocka_unit_test_setup_teardown(is_blind_to_times_and_hard_links, setup, teardown),
                 cmocka_unit_test_setup_teardown(sees_what_counts, setup, teardown),
                 cmocka_unit_test_setup_teardown(refuses_what_is_no_part_of_a_bundle, setup, teardown),

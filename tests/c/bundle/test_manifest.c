@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #define HEX "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define HEX2 "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff"
 #define REST                                                                                                           \
         "\"name\":\"n\",\"tag\":\"1\",\"platform\":\"linux/amd64\",\"digest\":\"sha256:" HEX                           \
         "\",\"entrypoint\":\"/nix/runtime/bootstrap.sh\"}"
@@ -46,6 +47,37 @@ static void writes_what_it_reads(void **state)
         assert_string_equal(back.agentix_added_env.items[7], "AGENTIX_ADDED_CMAKE_PREFIX_PATH=/nix/runtime");
         assert_int_equal(agx_manifest_write(&back, &again), 0);
         assert_true(agx_view_eq(agx_buf_view(&out), agx_buf_view(&again)));
+}
+
+static void lines_of(const char *json, agx_buf *out)
+{
+        _cleanup_(agx_manifest_deinitp) agx_manifest m = AGX_MANIFEST_NULL;
+
+        assert_int_equal(parse(json, &m), 0);
+        assert_int_equal(agx_manifest_lines(&m, out), 0);
+}
+
+/* Neither the way it is written, nor the digest it claims, nor keys we do not know. */
+static void counts_by_what_it_says(void **state)
+{
+        static const char *const same[] = {
+                "{\"schema_version\":1,\"format\":\"agentix-bundle\",\"runtime_env\":{\"B\":\"2\",\"A\":\"\"}," REST,
+                "{\"later\":1,\"runtime_env\":{\"A\":\"\",\"B\":\"\\u0032\"}, "
+                "\"format\":\"agentix-bundle\",\"schema_version\":1,"
+                "\"entrypoint\":\"/nix/runtime/bootstrap.sh\",\"digest\":\"sha256:" HEX2
+                "\",\"platform\":\"linux/amd64\",\"tag\":\"1\",\"name\":\"n\"}",
+        };
+
+        (void)state;
+        for (size_t i = 0; i < 2; i++) {
+                _cleanup_(agx_buf_deinitp) agx_buf out = AGX_BUF_NULL(AGX_MANIFEST_LINES_MAX);
+
+                lines_of(same[i], &out);
+                assert_true(
+                        agx_view_eq(agx_buf_view(&out), AGX_VIEW("m name 1:n\nm tag 1:1\nm platform 11:linux/amd64\n"
+                                                                 "m entrypoint 25:/nix/runtime/bootstrap.sh\n"
+                                                                 "m runtime_env 2:A=\nm runtime_env 3:B=2\n")));
+        }
 }
 
 static void tells_apart(void **state)
@@ -108,6 +140,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(writes_what_it_reads),
+                cmocka_unit_test(counts_by_what_it_says),
                 cmocka_unit_test(tells_apart),
                 cmocka_unit_test(never_reads_beyond),
         };
