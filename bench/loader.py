@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The restricted loader beside the stock C loader, both in this process: ratios of CPU time, below 1 is quicker.
 
-    bench/loader.py [--rounds 15]
+    bench/loader.py [--rounds 15 | --quick]
 
 Each round loads the same pickle by both, one after the other, the order changing; the figure is the ratio of the
 medians. The garbage collector is as Python has it: for large values the restricted loader lets it rest.
@@ -73,7 +73,9 @@ def timed(load: Callable[[bytes], Any], data: bytes, count: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--quick", action="store_true", help="five rounds")
+    options = parser.parse_args()
+    rounds = 5 if options.quick else options.rounds
     ours = ReturnLoader(target)
     for name, value in CASES.items():
         data = pickle.dumps(value, 5)

@@ -37,18 +37,6 @@ static PyObject *make_error(client_core *core, const client_pending *p, const ch
         return error;
 }
 
-/* An exception that was just raised becomes the outcome. */
-static PyObject *caught(void)
-{
-        PyObject *type, *error, *traceback;
-
-        PyErr_Fetch(&type, &error, &traceback);
-        PyErr_NormalizeException(&type, &error, &traceback);
-        Py_XDECREF(type);
-        Py_XDECREF(traceback);
-        return error;
-}
-
 static PyObject *take_value(client_core *core, agx_client_call *call, agx_view value)
 {
         _cleanup_(agx_buf_deinitp) agx_buf body = AGX_BUF_NULL(0);
@@ -152,7 +140,7 @@ static void leave(client_pending *p)
 
 void client_pending_fail(client_pending *p)
 {
-        p->error = caught();
+        p->error = agx_ext_caught();
         p->done = true;
         leave(p);
 }
@@ -178,7 +166,7 @@ void client_pending_deliver(client_pending *p, agx_client_call *call)
         else
                 p->error = error_of(p->core, p, result);
         if (!p->value && !p->error)
-                p->error = caught();
+                p->error = agx_ext_caught();
         p->done = true;
         leave(p);
 }

@@ -27,6 +27,19 @@ PyObject *agx_ext_take_from(const char *module, const char *name)
         return found;
 }
 
+PyObject *agx_ext_caught(void)
+{
+        PyObject *type, *error, *traceback;
+
+        PyErr_Fetch(&type, &error, &traceback);
+        PyErr_NormalizeException(&type, &error, &traceback);
+        if (traceback && error)
+                PyException_SetTraceback(error, traceback);
+        Py_XDECREF(type);
+        Py_XDECREF(traceback);
+        return error ? error : Py_NewRef(Py_None);
+}
+
 agx_ext_state *agx_ext_state_of(PyObject *module)
 {
         return PyModule_GetState(module);

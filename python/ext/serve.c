@@ -7,29 +7,16 @@
  */
 #include "channel.h"
 #include "scalars.h"
+#include "state.h"
 
 #include <string.h>
 
 /* ---- helpers ---- */
 
-/* The exception that was just raised, with its traceback. */
-static PyObject *caught(void)
-{
-        PyObject *type, *error, *traceback;
-
-        PyErr_Fetch(&type, &error, &traceback);
-        PyErr_NormalizeException(&type, &error, &traceback);
-        if (traceback && error)
-                PyException_SetTraceback(error, traceback);
-        Py_XDECREF(type);
-        Py_XDECREF(traceback);
-        return error ? error : Py_NewRef(Py_None);
-}
-
 /* Gives the call to Python; takes `what` over, which may be NULL: then it is the exception just raised. */
 static void leave_to_rest(agx_channel *self, agx_ext_call *call, const char *stage, PyObject *what)
 {
-        PyObject *r, *object = what ? what : caught();
+        PyObject *r, *object = what ? what : agx_ext_caught();
 
         r = PyObject_CallFunction(self->rest, "OsO", (PyObject *)call, stage, object);
         Py_DECREF(object);
@@ -169,7 +156,7 @@ static void finish(agx_channel *self, agx_ext_call *call, PyObject *value, agx_b
                 Py_DECREF(pickled);
                 return;
         }
-        error = caught();
+        error = agx_ext_caught();
         leave_to_rest(self, call, "unpicklable", Py_BuildValue("(ON)", value, error));
 }
 

@@ -23,6 +23,9 @@ agx_ext_state *agx_ext_state_of(PyObject *module);
 /* What a module has under a name, imported if need be. New reference, or NULL with an exception set. */
 PyObject *agx_ext_take_from(const char *module, const char *name);
 
+/* Takes the exception that was just raised, with its traceback. New reference, never NULL: None if there was none. */
+PyObject *agx_ext_caught(void);
+
 /* Entries of the parts: 0, or -1 with an exception set. */
 int agx_ext_add_basics(PyObject *module);
 int agx_ext_add_brain(PyObject *module);

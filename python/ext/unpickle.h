@@ -2,7 +2,11 @@
  * The restricted decoder's machine: the objects, the stack and the memo of one load.
  *
  * src/wire/pickle.h reads opcodes; the files unpickle*.c give them a meaning:
- *   unpickle.c             agentix._core.restricted_loads(): one function per kind of opcode, a table to dispatch
+ *   unpickle.c             agentix._core.restricted_loads(): the loop, and the table of one function per kind of opcode
+ *   unpickle_plain.c       those of values without parts
+ *   unpickle_ints.c        of integers
+ *   unpickle_containers.c  of tuples, lists, dicts and sets
+ *   unpickle_calls.c       of names, of what is done with them, and those that are refused
  *   unpickle_stack.c       stack, marks, memo, the globals this load has named
  *   unpickle_limits.c      memory, hash work, CPU time, chains: what a value may cost
  *   unpickle_gc.c          the garbage collector during a large load
