@@ -441,9 +441,9 @@ static void keeper_exited(agx_child *c)
         agx_stream_drain(&p->control, CONTROL_BYTES);
         if (p->over)
                 return;
-        if (error || !p->started) {
+        if (error || (!p->started && !WIFSIGNALED(c->status))) { /* one that was killed may have started it */
                 tell_error(p, error ? error : EAGAIN, "cannot make a process for %.800s: %s", text_of(&p->path),
-                           error ? strerrordesc_np(error) : "its keeper was killed");
+                           error ? strerrordesc_np(error) : "its keeper has ended");
                 return;
         }
         if (WIFSIGNALED(c->status))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import signal
 import textwrap
 import time
@@ -14,7 +15,7 @@ from typing import Any
 
 import bash_targets as t
 import pytest
-from processes import Runtime, alive, children, eventually, rss
+from processes import Runtime, alive, children, descriptors, eventually, rss
 
 from agentix import CallTimeout, RemoteCallError, RuntimeClient, WorkerExited, bash
 
@@ -332,7 +333,7 @@ def test_a_keeper_that_was_killed_costs_its_command_only(runtime: Runtime, run: 
             keeper, shell = await pids_in(tmp_path / "pids", 2)
             os.kill(keeper, signal.SIGKILL)
             assert (await task).exit_code == -9
-            assert running([shell]) == []
+            await eventually(lambda: not running([shell]), "the shell ends", 3)
             assert (await client.remote(bash.run, "echo fine")).stdout == "fine\n"
 
     run(go())
@@ -490,5 +491,39 @@ def test_the_guide_s_examples_run(runtime: Runtime, run: Run) -> None:
                 space: dict[str, Any] = {}
                 exec("async def example(sandbox):\n" + textwrap.indent(block, "    "), space)
                 await space["example"](client)
+
+    run(go())
+
+
+# ---- nothing left to make a process with ----
+
+
+def test_without_descriptors_the_call_says_so(runtime: Runtime, run: Run) -> None:
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            assert (await client.remote(bash.run, "echo before")).stdout == "before\n"
+            old = resource.prlimit(runtime.pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(runtime.pid, resource.RLIMIT_NOFILE, (descriptors(runtime.pid) + 2, old[1]))
+            try:
+                with pytest.raises(RemoteCallError, match="Too many open files") as caught:
+                    await client.remote(bash.run, "echo never")
+                assert "cannot start" in caught.value.error.message
+                assert await client.remote(t.variables), "other calls go on"
+            finally:
+                resource.prlimit(runtime.pid, resource.RLIMIT_NOFILE, old)
+            assert (await client.remote(bash.run, "echo after")).stdout == "after\n"
+
+    run(go())
+
+
+@pytest.mark.long
+def test_one_more_than_may_run(runtime: Runtime, run: Run) -> None:
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            results = await client.remote(t.run_many, "sleep 30", 513, 10)
+            refused = [result for result in results if isinstance(result, str)]
+            assert len(refused) == 1
+            assert "too many run already" in refused[0]
+            assert (await client.remote(bash.run, "echo after")).stdout == "after\n"
 
     run(go())

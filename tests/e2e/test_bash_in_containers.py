@@ -1,4 +1,4 @@
-"""`agentix.bash` in containers: the image's own shell and the bundle's, root and somebody, trees that try to get away."""
+"""`agentix.bash` in containers: the image's shell and the bundle's, root and somebody, trees that try to get away."""
 
 from __future__ import annotations
 

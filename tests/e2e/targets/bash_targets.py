@@ -49,8 +49,8 @@ def run_in_thread(command: str) -> bash.BashResult:
     return asyncio.run(bash.run(command))
 
 
-async def run_many(command: str, n: int) -> list[object]:
-    results = await asyncio.gather(*(bash.run(command) for _ in range(n)), return_exceptions=True)
+async def run_many(command: str, n: int, timeout: float | None = None) -> list[object]:
+    results = await asyncio.gather(*(bash.run(command, timeout=timeout) for _ in range(n)), return_exceptions=True)
     return [str(result) if isinstance(result, OSError) else result for result in results]
 
 
