@@ -280,7 +280,6 @@ static PyObject *take_handed(channel *self)
 PyObject *agx_channel_receive(channel *self, agx_buf *reply, bool back)
 {
         agx_frame frame;
-        PyObject *object;
         int got, r = 0;
 
         Py_BEGIN_ALLOW_THREADS;
@@ -295,9 +294,10 @@ PyObject *agx_channel_receive(channel *self, agx_buf *reply, bool back)
                 return take_frame(self, &frame);
         if (got == GOT_HANDED)
                 return take_handed(self);
-        object = got == GOT_END ? Py_NewRef(Py_None) : failure(got);
+        if (got != GOT_END) /* keeps the lead: another, reading the end, would end the process before this is said */
+                return failure(got);
         agx_turns_leave(&self->turns);
-        return object;
+        return Py_NewRef(Py_None);
 }
 
 void agx_channel_reply(channel *self, agx_buf *reply, bool in_loop)

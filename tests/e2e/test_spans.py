@@ -132,7 +132,10 @@ def test_nothing_is_lost_or_told_twice_when_the_link_is_cut(run: Any, worker_pyt
     async def main() -> None:
         async with serve(python=worker_python) as url:
             shim = Shim(url)
-            async with shim.listening() as shimmed, RuntimeClient(shimmed, reconnection_delay=0.01) as client:
+            async with (
+                shim.listening() as shimmed,
+                RuntimeClient(shimmed, reconnection_delay=0.01, reconnection_attempts=0) as client,
+            ):
                 for _ in range(20):
                     call = asyncio.create_task(client.remote(t.many_spans, 100))
                     await asyncio.sleep(0.03)

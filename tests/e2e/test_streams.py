@@ -244,7 +244,9 @@ def test_a_link_that_is_cut_again_and_again_loses_nothing(
             shim = Shim(url)
             async with (
                 shim.listening() as shimmed,
-                RuntimeClient(shimmed, http_sync_ms=http_sync_ms, reconnection_delay=0.01) as client,
+                RuntimeClient(
+                    shimmed, http_sync_ms=http_sync_ms, reconnection_delay=0.01, reconnection_attempts=0
+                ) as client,
             ):
                 seed = random.Random(7)
 

@@ -59,7 +59,7 @@ class Server:
             call.outcome = {"value": await stock_runner.run(name, arguments)}
         except BaseException as exc:
             call.outcome = {"error": stock_runner.error_of(exc)}
-        if call.post is not None:
+        if call.post is not None and not call.taken:
             call.post.set()
         else:
             await self.tell(call_id, call)

@@ -65,6 +65,7 @@ class Link:
         self.ended = False
         self._writers: list[asyncio.StreamWriter] = []
         self._over: Callable[[], object] = bool
+        self._relay: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<Link {self.number}{', ended' if self.ended else ''}: {self.up}, {self.down}>"
@@ -105,7 +106,7 @@ class Shim:
         self.count = 0
         self._unix_path = unix_path
         self._links: dict[int, Link] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._openings: set[asyncio.Task[Any]] = set()
         self._writers: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="shim", daemon=True)
@@ -192,9 +193,11 @@ class Shim:
 
     async def _close(self) -> None:
         self._server.close()
-        for task in self._tasks:
+        # asyncio's own, of a connection just accepted, too
+        others = asyncio.all_tasks() - {asyncio.current_task()} - self._openings
+        for task in others:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*others, return_exceptions=True)
         for writer in self._writers:
             writer.transport.abort()
         for _ in range(3):  # transports say their last
@@ -206,15 +209,13 @@ class Shim:
         self._links[number] = link
         link._writers.append(writer)
         self._writers.add(writer)
-        task = self._loop.create_task(self._relay(link, reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        link._relay = self._loop.create_task(self._relay(link, reader, writer))
 
     async def _relay(self, link: Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if self.refuse:
                 return
-            there_reader, there_writer = await self._open()
+            there_reader, there_writer = await self._opened()
             link._writers.append(there_writer)
             self._writers.add(there_writer)
             if link.ended:  # while this one was made
@@ -246,6 +247,18 @@ class Shim:
                 with contextlib.suppress(AttributeError):  # asyncio's own, of a transport that has closed by itself
                     writer.transport.abort()
             del self._links[link.number]
+
+    async def _opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the target; asyncio would leak one that was cancelled when it had just come about."""
+        opening = asyncio.ensure_future(self._open())
+        self._openings.add(opening)
+        opening.add_done_callback(self._openings.discard)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            with contextlib.suppress(OSError):
+                (await opening)[1].transport.abort()
+            raise
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         parts = urlsplit(self.target)
