@@ -29,9 +29,9 @@ def agentix(*args: str) -> str:
     return done.stdout
 
 
-def build(root: Path) -> Bundle:
-    tar = root / "box.bundle.tar"
-    agentix("build", str(BOX), "--output", str(tar))
+def build(root: Path, project: Path = BOX) -> Bundle:
+    tar = root / f"{project.name}.bundle.tar"
+    agentix("build", str(project), "--output", str(tar))
     answer = json.loads(
         agentix("deploy", "docker", str(tar), "--bundle-cache-dir", str(root / "cache"), "--format", "json")
     )

@@ -294,12 +294,16 @@ def _unmount_below(root: str) -> None:
 # ---- images ----
 
 SUITES = {"bookworm": ["git"], "bullseye": ["git"]}
+# As the images of SWE-bench have it: Python by that name, pytest, and what installs a project without a network.
+PYTHON = ["python-is-python3", "python3-pip", "python3-pytest", "python3-setuptools", "python3-wheel"]
 
 
 def tree(name: str) -> Path:
     """Return the tar of an image's tree."""
     if name in SUITES:
         return _debian(name, SUITES[name])
+    if name == "testbed":
+        return _debian("bookworm", ["git", "patch", *PYTHON])
     path = _cache() / f"{name}.tar"
     if not path.exists():
         with tempfile.TemporaryDirectory() as root:
