@@ -14,7 +14,6 @@ import shlex
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 __all__ = ["Budget", "Commands", "Done", "batches", "git"]
 
@@ -32,14 +31,6 @@ if [ -f /opt/miniconda3/bin/activate ]; then
   conda activate testbed
 fi
 """
-
-
-class Answer(Protocol):
-    """What `agentix.bash.run` returns."""
-
-    exit_code: int
-    stdout: str
-    stderr: str
 
 
 @dataclass
@@ -110,12 +101,12 @@ class Commands:
         return done
 
     async def _ask(self, command: str, before: str, timeout: float, stdin: bytes | None) -> Done:
-        from agentix import bash
+        from agentix.bash import run
 
         if timeout <= 0:
             return Done(-1, "", timed_out=True)
         script = f"exec 2>&1\ncd -- {shlex.quote(self.workdir)} || exit\nset -o pipefail\n{before}{command}"
-        answer: Answer = await bash.run(
+        answer = await run(
             script, env=self._environ, timeout=timeout, max_output=MAX_OUTPUT, executable=SHELL, stdin=stdin
         )
         # The script's own stderr is in stdout, so these words are not a command's.
@@ -143,9 +134,9 @@ def batches(names: Iterable[str], characters: int = 32 * 1024) -> list[list[str]
 
 def _environ() -> dict[str, str]:
     """The image's environment, without what would lead git elsewhere and without a start-up file of an agent's."""
-    from agentix import bash
+    from agentix.bash import image_env
 
-    environ = bash.image_env()
+    environ = image_env()
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         environ.pop(name, None)
     if "BASH_ENV" not in os.environ:

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 from ._patch import without_deletions
 
@@ -35,11 +35,11 @@ async def ask(verb: str, **arguments: Any) -> dict[str, Any]:
     """
     if "swebench.harness.constants" in sys.modules:
         return await asyncio.to_thread(_VERBS[verb], **arguments)
-    from agentix import bash
+    from agentix.bash import run
 
     command = "exec " + shlex.join([sys.executable, "-I", "-m", __name__, verb])
     environ = {**os.environ, "PYTHONUTF8": "1", "HF_HUB_OFFLINE": "1"}
-    answer = await bash.run(
+    answer = await run(
         command,
         env=environ,
         timeout=GRADE_SECONDS,
@@ -59,39 +59,34 @@ def plan(instance: Mapping[str, Any], workdir: str) -> dict[str, Any]:
 
     `conda` is whether they are for the conda environment.
     """
-    from swebench.harness.constants import END_TEST_OUTPUT, MAP_REPO_TO_EXT, START_TEST_OUTPUT
-    from swebench.harness.test_spec.create_scripts import make_eval_script_list
-    from swebench.harness.test_spec.javascript import get_download_img_commands
-
+    constants = _module("constants")
     specs = _specs(instance)
     # A file that the test patch deletes cannot be run.
     tests = without_deletions(instance["test_patch"])
-    script: list[str] = make_eval_script_list(
-        {**instance, "test_patch": tests}, specs, "testbed", workdir, instance["base_commit"], tests
+    evaluated = {**instance, "test_patch": tests}
+    script: list[str] = _module("test_spec.create_scripts").make_eval_script_list(
+        evaluated, specs, "testbed", workdir, instance["base_commit"], tests
     )
-    start, end = script.index(f": '{START_TEST_OUTPUT}'"), script.index(f": '{END_TEST_OUTPUT}'")
-    language = MAP_REPO_TO_EXT[instance["repo"]]
+    start, end = (script.index(f": '{mark}'") for mark in (constants.START_TEST_OUTPUT, constants.END_TEST_OUTPUT))
+    language: str = constants.MAP_REPO_TO_EXT[instance["repo"]]
     return {
         "conda": language == "py",
         "settings": _list(specs.get("eval_commands")),
         "pre_install": _list(specs.get("pre_install")),
         "install": _list(specs.get("install")),
         "build": _list(specs.get("build")),
-        "assets": get_download_img_commands(instance) if language == "js" else [],
+        "assets": _module("test_spec.javascript").get_download_img_commands(instance) if language == "js" else [],
         "test": script[start + 1 : end],
     }
 
 
 def grade(instance: Mapping[str, Any], output: str, exit_code: int) -> dict[str, Any]:
     """Return `resolved` and `test_status` for what the tests printed, and the exit code of their command."""
-    from swebench.harness import grading
-    from swebench.harness.constants import END_TEST_OUTPUT, START_TEST_OUTPUT
-    from swebench.harness.test_spec.test_spec import TestSpec
-
+    constants, grading = _module("constants"), _module("grading")
     name = instance["instance_id"]
     expected = {key: _tests(instance, key) for key in ("FAIL_TO_PASS", "PASS_TO_PASS")}
     empty: dict[str, Any] = {"repo_script_list": [], "eval_script_list": [], "env_script_list": [], "docker_specs": {}}
-    spec = TestSpec(
+    spec = _module("test_spec.test_spec").TestSpec(
         instance_id=name,
         repo=instance["repo"],
         version=instance["version"],
@@ -102,7 +97,7 @@ def grade(instance: Mapping[str, Any], output: str, exit_code: int) -> dict[str,
         **empty,
     )
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", errors="replace", suffix=".txt") as log:
-        log.write(f"{START_TEST_OUTPUT}\n{_defused(output)}\n{END_TEST_OUTPUT}\n")
+        log.write(f"{constants.START_TEST_OUTPUT}\n{_defused(output)}\n{constants.END_TEST_OUTPUT}\n")
         log.flush()
         prediction = {"instance_id": name, "model_name_or_path": "agentix", "model_patch": "applied"}
         report: dict[str, Any] = grading.get_eval_report(spec, prediction, log.name, include_tests_status=True)[name]
@@ -112,10 +107,14 @@ def grade(instance: Mapping[str, Any], output: str, exit_code: int) -> dict[str,
     return {"resolved": bool(report["resolved"]) and started, "test_status": report.get("tests_status", {})}
 
 
-def _specs(instance: Mapping[str, Any]) -> dict[str, Any]:
-    from swebench.harness.constants import MAP_REPO_VERSION_TO_SPECS
+def _module(name: str) -> Any:
+    """A module of `swebench`, which has no types."""
+    return importlib.import_module(f"swebench.harness.{name}")
 
-    versions = cast(dict[str, dict[str, Any]], MAP_REPO_VERSION_TO_SPECS).get(instance["repo"], {})
+
+def _specs(instance: Mapping[str, Any]) -> dict[str, Any]:
+    repositories: dict[str, dict[str, Any]] = _module("constants").MAP_REPO_VERSION_TO_SPECS
+    versions = repositories.get(instance["repo"], {})
     if instance["version"] not in versions:
         raise ValueError(f"SWE-bench has no specification for {instance['repo']} {instance['version']}")
     return versions[instance["version"]]
