@@ -527,3 +527,50 @@ def test_one_more_than_may_run(runtime: Runtime, run: Run) -> None:
             assert (await client.remote(bash.run, "echo after")).stdout == "after\n"
 
     run(go())
+
+
+# ---- below the plugin ----
+
+
+def test_odd_requests_are_answered_and_cost_nobody_else(runtime: Runtime, run: Run) -> None:
+    table = [
+        (b"/bin/true", b"true", b"", b"/", "malformed"),
+        (b"/bin/true", b"", b"", b"/", "malformed"),
+        (b"/bin/true", b"true\0", b"A=1", b"/", "malformed"),
+        (b"/bin/\0true", b"true\0", b"", b"/", "Invalid argument"),
+        (b"/bin/" + b"x" * 5000, b"true\0", b"", b"/", "File name too long"),
+        (b"/bin/true", b"true\0", b"", b"/" + b"x" * 5000, "File name too long"),
+        (b"/bin/\xff", b"true\0", b"", b"/", "cannot execute /bin/?"),
+        (b"/bin/true", b"true\0" + b"x" * (4 << 20) + b"\0", b"", b"/", "too long"),
+        (b"", b"true\0", b"", b"/", "No such file"),
+        (b"/bin/true", b"\0", b"", b"/", "code=0"),
+    ]
+
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            workers = runtime.workers()
+            for *request, words in table:
+                assert words in await client.remote(t.start_raw, *request), request[:1]
+            assert await client.remote(t.talk_of_nobody) == "fine"
+            assert await client.remote(t.overfeed, 300_000) == ("ended", -9)
+            assert await client.remote(t.signal_and_wait, signal.SIGUSR1) == (5, "exited")
+            assert runtime.workers()[:1] == workers[:1], "the worker is still the same"
+
+    run(go())
+
+
+def test_a_process_of_no_call_lives_as_long_as_its_worker(runtime: Runtime, run: Run) -> None:
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            pid = await client.remote(t.detached, "exec sleep 60")
+            await client.remote(bash.run, "true")
+            assert alive(pid)
+            with pytest.raises(WorkerExited):
+                await client.remote(t.run_then_die, "true", 1)
+            await eventually(lambda: not alive(pid), "it ends with its worker", 3)
+
+    run(go())
+
+
+def test_without_a_path_the_shell_is_found_all_the_same(call: Callable[..., Any]) -> None:
+    assert call("echo ${BASH_VERSION:+bash}", env={}).stdout == "bash\n"

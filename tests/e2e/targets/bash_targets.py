@@ -90,3 +90,58 @@ def set_variable(name: str, value: str) -> None:
 
 def variables() -> dict[str, str]:
     return dict(os.environ)
+
+
+async def start_raw(path: bytes, argv: bytes, env: bytes, cwd: bytes) -> str:
+    """Ask the runtime for what no plugin would ask it; return what it says to that."""
+    from agentix import _carrier, _processes
+
+    assert _carrier.carrier is not None
+    processes = _processes._of_this_worker()  # pyright: ignore[reportPrivateUsage]
+    process = _processes.Process(processes, asyncio.get_running_loop(), None)
+    processes.channel.start_process(process.number, None, path, argv, env, cwd, False, 1000, 1000, 0)
+    try:
+        return repr(await process.wait())
+    except OSError as error:
+        return str(error)
+
+
+async def overfeed(size: int) -> tuple[str, int]:
+    """Send a process more input than may be on its way."""
+    from agentix._processes import start
+
+    process = start(["/bin/sleep", "60"], stdin=b"x" * size)
+    channel = process._processes.channel  # pyright: ignore[reportPrivateUsage]
+    channel.send_process("in", process.number, 0, b"x" * 1000)
+    ended = await process.wait()
+    return ended.cause, ended.code
+
+
+async def talk_of_nobody() -> str:
+    """Frames for processes that there are not."""
+    from agentix._processes import _of_this_worker  # pyright: ignore[reportPrivateUsage]
+
+    channel = _of_this_worker().channel
+    for verb in ("in", "credit", "signal", "end"):
+        channel.send_process(verb, 1 << 60, 9, b"x")
+    return "fine"
+
+
+async def signal_and_wait(number: int) -> tuple[int, str]:
+    from agentix._processes import start
+
+    process = start(["/bin/sh", "-c", "trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done"])
+    async with process:
+        async for _ in process:
+            process.send_signal(number)
+        ended = await process.wait()
+    return ended.code, ended.cause
+
+
+async def detached(command: str) -> int:
+    """A process that outlives its call; return its id."""
+    from agentix._processes import start
+
+    process = start(["/bin/sh", "-c", f"echo $$; {command}"], for_call=False)
+    _kept.append(process)
+    return int((await anext(aiter(process)))[1])

@@ -99,7 +99,7 @@ def _start(
 
 def _shell(executable: str | None, env: Mapping[str, str]) -> str:
     """The shell's path. The runtime's own bash is for images that have none on the PATH."""
-    path = env.get("PATH", os.defpath)
+    path = env.get("PATH", "")
     if executable is None:
         found = shutil.which("bash", path=path)
         return found or ("/nix/runtime/bin/bash" if os.access("/nix/runtime/bin/bash", os.X_OK) else "/bin/bash")
