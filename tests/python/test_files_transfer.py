@@ -16,7 +16,7 @@ import pytest
 from agentix.files import TransferError, UploadResult, _confine, download_path, upload_path
 from agentix.files import _batch as b
 from agentix.files import _sandbox as far
-from agentix.files._batch import digest_of
+from agentix.files._batch import checksum_of
 
 from agentix.runtime.shared.safepickle import restricted_loads
 
@@ -338,7 +338,7 @@ def offering(kind: str, batches: list[list[Any]], *, totals: tuple[int, int] | N
                 case "take":
                     with lock:
                         batch = next(said, [])
-                    return (digest_of(batch) if well_formed(batch) else b""), batch
+                    return (checksum_of(batch) if well_formed(batch) else 0), batch
                 case "end_get":
                     entries = [entry for batch in batches for entry in batch]
                     return totals or (len(entries), sum(len(entry[5]) for entry in entries if entry[0] == b.FILE))
@@ -478,7 +478,7 @@ def test_wrong_totals_and_checksums(root: Path, here: Path) -> None:
     assert os.listdir(here) == []
     far.begin_put("c" * 32, "t", b.DIRECTORY, None, 0o755)
     with pytest.raises(TransferError, match="checksum"):
-        far.put("c" * 32, bytes(32), [file(b"x")])
+        far.put("c" * 32, 1, [file(b"x")])
     far.abort("c" * 32)
 
 
@@ -552,7 +552,7 @@ def test_a_transfer_whose_host_is_gone_ends(root: Path, monkeypatch: pytest.Monk
         waited.wait(0.1)
     assert listing(root) == {}
     with pytest.raises(TransferError, match="no such transfer"):
-        far.put("a" * 32, b"", [])
+        far.put("a" * 32, 0, [])
     with pytest.raises(TransferError, match="has ended"):
         far.begin_put("a" * 32, "new/t", b.DIRECTORY, None, 0o755)
     assert listing(root) == {}

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from typing import Any
 
-from ._batch import CHUNK, DIRECTORY, Batch, checked, digest_of
+from ._batch import CHUNK, DIRECTORY, Batch, checked, checksum_of, keep_memory
 from ._confine import locate, naming
 from ._landing import FileLanding, Landing, TreeLanding, discard
 from ._result import TransferError, UploadResult
@@ -152,9 +152,9 @@ def begin_put(token: str, target: str, kind: str, size: int | None, mode: int) -
     return place.path
 
 
-def put(token: str, digest: bytes, batch: Batch) -> None:
+def put(token: str, checksum: int, batch: Batch) -> None:
     """Take a batch."""
-    _landing_of(token).accept(checked((digest, batch)))
+    _landing_of(token).accept(checked((checksum, batch)))
 
 
 def end_put(token: str, entries: int, size: int) -> None:
@@ -172,10 +172,10 @@ def begin_get(token: str, path: str) -> tuple[str, int | None, int]:
     return source.kind, source.size, source.mode
 
 
-def take(token: str) -> tuple[bytes, Batch]:
-    """Return a batch and its digest; an empty one at the end."""
+def take(token: str) -> tuple[int, Batch]:
+    """Return a batch and its checksum; an empty one at the end."""
     batch = _source_of(token).take()
-    return digest_of(batch), batch
+    return checksum_of(batch), batch
 
 
 def end_get(token: str) -> tuple[int, int]:
@@ -230,6 +230,7 @@ def _session(token: str) -> _Session:
 
 def _keep(token: str, session: _Session) -> None:
     global _watching
+    keep_memory()
     with _lock:
         wanted = token not in _dropped and token not in _sessions
         if wanted:

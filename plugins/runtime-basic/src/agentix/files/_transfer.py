@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
-from ._batch import DIRECTORY, FILE, IN_FLIGHT, Batch, checked, digest_of
+from ._batch import DIRECTORY, FILE, IN_FLIGHT, Batch, checked, checksum_of, keep_memory
 from ._confine import Place, enter_or_make
 from ._landing import FileLanding, Landing, TreeLanding
 from ._result import TransferError, UploadResult
@@ -51,6 +51,7 @@ async def upload_path(
     in the sandbox, unless that cannot be reached any more.
     """
     token = secrets.token_hex(16)
+    keep_memory()
     origin = await _in_thread(Source.at, os.fspath(source), undo=Source.close)
     try:
         path = await sandbox.remote(begin_put, token, target, origin.kind, origin.size, origin.mode)
@@ -58,10 +59,10 @@ async def upload_path(
 
         async def push() -> None:
             while True:
-                batch, digest = await asyncio.to_thread(_take, origin)
+                batch, checksum = await asyncio.to_thread(_take, origin)
                 if not batch:
                     return
-                await sandbox.remote(put, token, digest, batch)
+                await sandbox.remote(put, token, checksum, batch)
                 shown.add(batch)
 
         await _several(push)
@@ -102,6 +103,7 @@ async def download_path(
     sandbox's errors are. After any of these, or a cancellation, nothing is left here.
     """
     token = secrets.token_hex(16)
+    keep_memory()
     place = _local(os.fspath(target))
     landing: Landing | None = None
     try:
@@ -160,9 +162,9 @@ class _Shown:
             self._progress(self.done, self._total)
 
 
-def _take(source: Source) -> tuple[Batch, bytes]:
+def _take(source: Source) -> tuple[Batch, int]:
     batch = source.take()
-    return batch, digest_of(batch)
+    return batch, checksum_of(batch)
 
 
 def _land(landing: Landing, answer: Any) -> Batch:
