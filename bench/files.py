@@ -20,8 +20,8 @@ import time
 from collections.abc import Awaitable
 from pathlib import Path
 
-for _folder in ("e2e", "support"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / _folder))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "e2e"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 import box_bundle
 import engines

@@ -7,9 +7,11 @@ import contextlib
 import hashlib
 import os
 import random
+import re
 import signal
 import statistics
 import subprocess
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -301,6 +303,40 @@ def test_a_cancelled_caller(run: Any, runtime: Runtime, root: Path, tmp_path: Pa
             assert await client.remote(t.add, 1, 2) == 3
 
     run(main())
+
+
+# ---- the guide ----
+
+
+def test_the_guide(
+    run: Any,
+    runtime: Runtime,
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its blocks, as they stand there."""
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "files.md"
+    blocks = re.findall(r"^```python\n(.*?)^```", guide.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 4
+    code = "async def main(sandbox):\n" + textwrap.indent("".join(blocks), "    ")
+    scope: dict[str, Any] = {}
+    exec(compile(code, str(guide), "exec"), scope)
+    monkeypatch.chdir(tmp_path)
+
+    async def main() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            await scope["main"](client)
+
+    run(main())
+    said = capsys.readouterr().out.splitlines()
+    assert said == [
+        f"{root}/notes/today.txt 12",
+        "0 of 15 bytes",
+        "15 of 15 bytes",
+        f"{tmp_path}/out/project: refused: it is more than 10 bytes",
+    ]
 
 
 # ---- a container ----
