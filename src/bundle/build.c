@@ -416,30 +416,33 @@ static int run_engine(job *j)
 {
         const agx_build_request *q = j->request;
         _cleanup_(agx_freep) char *bundle = NULL;
-        int r = agx_stage_open(&j->stage, j->why);
+        agx_engine_job inside = {.stage = &j->stage,
+                                 .tools = &j->tools,
+                                 .engine = q->engine,
+                                 .image = q->image,
+                                 .args = &q->engine_args,
+                                 .run_args = &q->engine_run_args,
+                                 .uv_args = &q->uv_args,
+                                 .nix_args = &q->nix_args,
+                                 .context = j->context.root,
+                                 .subpath = j->context.subpath,
+                                 .name = j->result->name,
+                                 .tag = j->result->tag,
+                                 .platform = j->result->platform,
+                                 .minor = j->minor,
+                                 .own_platform = j->own_platform,
+                                 .zstd = j->result->zstd,
+                                 .quiet = q->quiet};
+        int r;
 
+        tell(j, true, "building inside %s", q->engine);
+        r = agx_engine_check(&inside, j->why);
+        if (!r)
+                r = agx_stage_open(&j->stage, j->why);
         if (!r)
                 r = agx_context_copy(&j->context, j->stage.src, j->why);
-        tell(j, true, "building inside %s", q->engine);
         if (!r)
-                r = agx_engine_build(&(agx_engine_job){.stage = &j->stage,
-                                                       .tools = &j->tools,
-                                                       .engine = q->engine,
-                                                       .image = q->image,
-                                                       .args = &q->engine_args,
-                                                       .run_args = &q->engine_run_args,
-                                                       .uv_args = &q->uv_args,
-                                                       .nix_args = &q->nix_args,
-                                                       .context = j->context.root,
-                                                       .subpath = j->context.subpath,
-                                                       .name = j->result->name,
-                                                       .tag = j->result->tag,
-                                                       .platform = j->result->platform,
-                                                       .minor = j->minor,
-                                                       .own_platform = j->own_platform,
-                                                       .zstd = j->result->zstd,
-                                                       .quiet = q->quiet},
-                                     &bundle, j->result->digest, j->why);
+                r = agx_engine_build(&inside, &bundle, j->result->digest, j->why);
         return r ? r : take_bundle(j, bundle);
 }
 

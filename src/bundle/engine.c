@@ -221,25 +221,89 @@ static int run(const agx_engine_job *job, const agx_strv *argv, char *digest, ag
         return 0;
 }
 
-static int check(const agx_engine_job *job, char **engine, agx_why *why)
+static int find_engine(const agx_engine_job *job, char **engine, agx_why *why)
 {
         const char *path = getenv("PATH");
 
-        if (agx_oci_find(agx_view_str(job->engine), agx_view_str(path ? path : ""), engine)) {
-                why->exit_code = EXIT_BACKEND;
-                agx_why_set(why, "backend", "container engine '%s' not found on PATH", job->engine);
-                return agx_why_hint(why, "install it, or name another one with --container-engine");
-        }
-        if (!job->own_platform && !job->image) {
-                agx_why_set(why, "engine", "a bundle for %s is built in an image that has agentix for it",
-                            job->platform);
-                return agx_why_hint(why, "name one: --container-image IMAGE");
-        }
-        if (strpbrk(job->stage->dir, ",\""))
-                return agx_why_set(why, "engine", "%s cannot be mounted: its name has a comma or a quote in it",
-                                   job->stage->dir);
-        return 0;
+        if (!agx_oci_find(agx_view_str(job->engine), agx_view_str(path ? path : ""), engine))
+                return 0;
+        why->exit_code = EXIT_BACKEND;
+        agx_why_set(why, "backend", "container engine '%s' not found on PATH", job->engine);
+        return agx_why_hint(why, "install it, or name another one with --container-engine");
 }
+
+/* ---- whether it can be done ---- */
+
+static int probe_argv(const agx_engine_job *job, const char *engine, agx_strv *argv)
+{
+        agx_strv_add_str(argv, engine);
+        for (size_t i = 0; i < job->args->count; i++)
+                agx_strv_add_str(argv, job->args->items[i]);
+        agx_strv_addf(argv, "run");
+        agx_strv_addf(argv, "--rm");
+        agx_strv_addf(argv, "--platform=%s", job->platform);
+        for (size_t i = 0; i < job->run_args->count; i++)
+                agx_strv_add_str(argv, job->run_args->items[i]);
+        agx_strv_addf(argv, "--entrypoint=agentix");
+        agx_strv_add_str(argv, job->image);
+        agx_strv_addf(argv, "--version");
+        return agx_strv_end(argv);
+}
+
+/* The last line, but for docker's "Run 'docker run --help' for more information" (or "See ..."). */
+static agx_view last_line(const agx_buf *text)
+{
+        agx_view rest = agx_buf_view(text), line, last = AGX_VIEW_NULL;
+
+        while (text->len && agx_view_split(&rest, '\n', &line)) {
+                line = agx_view_trim(line);
+                if (line.n && !agx_view_starts(line, AGX_VIEW("Run '")) && !agx_view_starts(line, AGX_VIEW("See '")))
+                        last = line;
+        }
+        return last;
+}
+
+static int cannot_run(const agx_engine_job *job, int status, const agx_buf *said, agx_why *why)
+{
+        agx_view line = last_line(said);
+        bool foreign = said->len && memmem(said->data + said->head, said->len, "xec format error", 16);
+
+        why->exit_code = status;
+        agx_why_set(why, "platform", "%s run … exited with code %d: it does not run agentix of %s for %s: %.*s",
+                    job->engine, status, job->image, job->platform, (int)line.n, line.n ? line.p : "");
+        if (foreign)
+                return agx_why_hint(why,
+                                    "programs of that platform need a machine of its kind, or an emulator where the "
+                                    "engine runs (on Debian: apt install qemu-user-static binfmt-support)");
+        return agx_why_hint(why, "--container-image names an image for that platform with agentix in it");
+}
+
+/* The image says its version of agentix, which takes an image of that platform and a machine that runs it. */
+static int probe(const agx_engine_job *job, const char *engine, agx_why *why)
+{
+        _cleanup_(agx_strv_deinitp) agx_strv argv = AGX_STRV_NULL;
+        _cleanup_(agx_buf_deinitp) agx_buf out = AGX_BUF_NULL(ANSWER_MAX), said = AGX_BUF_NULL(2048);
+        int status, r = probe_argv(job, engine, &argv);
+
+        if (!r)
+                r = agx_run_wait(&(agx_run){.argv = argv.items, .out = &out, .err = &said}, &status, why);
+        return r || !status ? r : cannot_run(job, status, &said, why);
+}
+
+int agx_engine_check(const agx_engine_job *job, agx_why *why)
+{
+        _cleanup_(agx_freep) char *engine = NULL;
+        int r = find_engine(job, &engine, why);
+
+        if (r || job->own_platform)
+                return r;
+        if (job->image)
+                return probe(job, engine, why);
+        agx_why_set(why, "engine", "a bundle for %s is built in an image that has agentix for it", job->platform);
+        return agx_why_hint(why, "name one: --container-image IMAGE");
+}
+
+/* ---- the contract ---- */
 
 int agx_engine_build(const agx_engine_job *job, char **bundle, char *digest, agx_why *why)
 {
@@ -247,8 +311,11 @@ int agx_engine_build(const agx_engine_job *job, char **bundle, char *digest, agx
         _cleanup_(agx_freep) char *engine = NULL, *kit = agx_tree_join(job->stage->dir, "kit"),
                                   *out = agx_tree_join(job->stage->dir, "out");
         const char *file = job->zstd ? "it.bundle.tar.zst" : "it.bundle.tar";
-        int r = kit && out ? check(job, &engine, why) : agx_trace(-ENOMEM);
+        int r = kit && out ? find_engine(job, &engine, why) : agx_trace(-ENOMEM);
 
+        if (!r && strpbrk(job->stage->dir, ",\""))
+                r = agx_why_set(why, "engine", "%s cannot be mounted: its name has a comma or a quote in it",
+                                job->stage->dir);
         if (!r)
                 r = agx_tree_make(out, why);
         if (!r && job->own_platform)

@@ -23,6 +23,11 @@ typedef struct agx_engine_job {
         bool quiet;
 } agx_engine_job;
 
+/*
+ * Whether it can be done at all, before anything is: the engine is there, and for another platform it runs the image, which has
+ * agentix in it. The stage is not looked at.
+ */
+int agx_engine_check(const agx_engine_job *job, agx_why *why);
 /* Makes the bundle in the stage; its path, the caller's to free, goes to *bundle, its digest to `digest` (80 bytes). */
 int agx_engine_build(const agx_engine_job *job, char **bundle, char *digest, agx_why *why);
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import engines
 import pytest
 from bundletools import AGENTIX, BIN, agentix, environment, project
 
@@ -111,3 +117,82 @@ def test_an_engine_that_is_missing_or_fails(tmp_path: Path, build_cache: Path) -
     assert other.returncode == 1
     assert "--container-image" in other.stderr
     assert not (where / "dist").exists()
+
+
+# ---- for another platform
+
+
+def cannot_build(where: Path, cache: Path, engine: str | Path, *more: str) -> str:
+    """What the build says that must fail before it has copied or made anything."""
+    done = agentix(
+        *("build", "--platform", "arm64", "--container-engine", engine, *more), cwd=where, env=environment(cache)
+    )
+    assert done.returncode not in (0, 2), done.stderr
+    assert done.stdout == ""
+    assert not (where / "dist").exists()
+    assert not (cache / "agentix/build").exists()
+    return done.stderr
+
+
+def test_what_an_engine_is_asked_before_a_build_for_another_platform(tmp_path: Path) -> None:
+    where, asked = project(tmp_path / "p"), tmp_path / "asked"
+    engine = tmp_path / "engine"
+    engine.write_text(f'#!/bin/sh\necho "$*" >>{asked}\necho "exec /x: exec format error" >&2\nexit 1\n')
+    engine.chmod(0o755)
+    said = cannot_build(
+        where, tmp_path / "cache", engine, "--container-image", "img", "--container-arg=-D", "--container-run-arg=-t"
+    )
+    assert asked.read_text() == "-D run --rm --platform=linux/arm64 -t --entrypoint=agentix img --version\n"
+    assert "it does not run agentix of img for linux/arm64: exec /x: exec format error" in said
+    assert "qemu-user-static" in said
+    engine.write_text('#!/bin/sh\necho "no such image" >&2\nexit 125\n')
+    said = cannot_build(where, tmp_path / "cache", engine, "--container-image", "img")
+    assert "run … exited with code 125" in said
+    assert "no such image" in said
+    assert "--container-image" in said
+
+
+def foreign_image(path: Path, tag: str) -> Path:
+    """An image for arm64, whose agentix is as much of a program of that platform as a kernel looks at."""
+    header = struct.pack(
+        "<4s5B7xHHIQQQIHHHHHH", b"\x7fELF", 2, 1, 1, 0, 0, 2, 183, 1, 0x400078, 64, 0, 0, 64, 56, 1, 0, 0, 0
+    )
+    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, 0x400000, 0x400000, 128, 128, 4096)
+
+    def add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+        info = tarfile.TarInfo(name)
+        info.mode, info.size = 0o755, len(data)
+        tar.addfile(info, io.BytesIO(data))
+
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        add(tar, "bin/agentix", (header + segment).ljust(128, b"\0"))
+    config = {
+        "architecture": "arm64",
+        "os": "linux",
+        "config": {"Env": ["PATH=/bin"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer.getvalue()).hexdigest()}"]},
+    }
+    manifest = [{"Config": "config.json", "RepoTags": [tag], "Layers": ["layer.tar"]}]
+    with tarfile.open(path, "w") as tar:
+        add(tar, "config.json", json.dumps(config).encode())
+        add(tar, "layer.tar", layer.getvalue())
+        add(tar, "manifest.json", json.dumps(manifest).encode())
+    return path
+
+
+def test_an_engine_that_does_not_run_that_platform(engine: engines.Engine, tmp_path: Path) -> None:
+    """A real one: programs of that platform do not start here, and an image for ours is none for that."""
+    where, tag = project(tmp_path / "p"), f"localhost/agentix-test/foreign-{engine.kind}:latest"
+    engine("load", "-i", str(foreign_image(tmp_path / "image.tar", tag)))
+    try:
+        said = cannot_build(where, tmp_path / "cache", engine.program, "--container-image", tag)
+    finally:
+        engine("rmi", "-f", tag)
+    assert f"it does not run agentix of {tag} for linux/arm64" in said
+    if not Path("/proc/sys/fs/binfmt_misc/qemu-aarch64").exists():
+        assert "xec format error" in said, said
+        assert "qemu-user-static" in said
+    ours = engine.image("busybox")
+    said = cannot_build(where, tmp_path / "cache", engine.program, "--container-image", ours)
+    assert f"it does not run agentix of {ours} for linux/arm64" in said
