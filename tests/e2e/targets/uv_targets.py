@@ -23,6 +23,16 @@ def can_import(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
+def origin(name: str) -> str | None:
+    spec = importlib.util.find_spec(name)
+    return spec.origin if spec else None
+
+
+def own_maps() -> str:
+    with open("/proc/self/maps") as file:
+        return file.read()
+
+
 def where_agentix_is() -> str:
     import agentix
 

@@ -116,6 +116,14 @@ def importable(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
+def origin(name: str) -> str | None:
+    """Where a module would be imported from."""
+    import importlib.util
+
+    spec = importlib.util.find_spec(name)
+    return spec.origin if spec else None
+
+
 def interfaces() -> list[str]:
     return sorted(os.listdir("/sys/class/net"))
 
