@@ -111,6 +111,10 @@ def test_body_streams_up() -> None:
             assert (await forward.handler()(request)).status_code == 200
             assert len(service.requests[0]["raw"]) == 64 * 65536
             assert service.header("content-type") == "application/octet-stream"
+            for request in (Request("/up", {}, raw=b"y" * 5_000_000), Request("/up", {"text": "y" * 5_000_000})):
+                assert (await forward.handler()(request)).status_code == 200
+                assert service.requests[-1]["raw"].count(b"y") == 5_000_000
+                assert service.header("content-length") == str(len(service.requests[-1]["raw"]))
             await forward.aclose()
 
     run(main())

@@ -6,6 +6,7 @@ Anthropic's has `type` beside `error`, OpenAI's has `code` and `param` within; e
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ._types import ClientResponse
 
@@ -30,20 +31,26 @@ _TOLD_PREFIXES = ("anthropic-ratelimit-", "x-ratelimit-")
 class AbridgeError(RuntimeError):
     """A request that ends with `status_code` and this message in the agent.
 
-    `headers` go to the agent with it (when to try again, for one).
+    `headers` go to the agent with it (when to try again, for one), and `detail` into the error beside its message.
     """
 
     def __init__(self, message: str, *, status_code: int = 502) -> None:
         super().__init__(message)
         self.status_code = status_code
         self.headers: dict[str, str] = {}
+        self.detail: dict[str, Any] = {}
 
 
-def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> ClientResponse:
+def error_object(status: int, message: str, detail: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return an error as both vendors' SDKs read it."""
     kind = _TYPES.get(status) or ("invalid_request_error" if status < 500 else "api_error")
     error = {"type": kind, "message": message, "code": None, "param": None}
-    response = ClientResponse.json({"type": "error", "error": error}, status_code=status)
+    return {"type": "error", "error": {**error, **(detail or {})}}
+
+
+def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> ClientResponse:
+    """Return a reply that is an error."""
+    response = ClientResponse.json(error_object(status, message), status_code=status)
     response.headers.update(headers or {})
     return response
 
@@ -51,7 +58,10 @@ def error_response(status: int, message: str, headers: Mapping[str, str] | None 
 def failure_response(failure: BaseException) -> ClientResponse:
     """Return what the agent gets for what a handler raised: an `AbridgeError`'s own status, else 502 `Type: text`."""
     if isinstance(failure, AbridgeError):
-        return error_response(failure.status_code, str(failure), failure.headers)
+        body = error_object(failure.status_code, str(failure), failure.detail)
+        response = ClientResponse.json(body, status_code=failure.status_code)
+        response.headers.update(failure.headers)
+        return response
     return error_response(502, f"{type(failure).__name__}: {failure}")
 
 

@@ -19,6 +19,7 @@ from ._routes import raw_handler
 from ._types import ClientResponse, Handler, Request
 
 _WHOLE = 8 * 1024 * 1024  # a JSON reply up to this size is handed on in one piece
+_PART = 256 * 1024
 _FAILURES = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
 
@@ -272,10 +273,23 @@ def _body_of(request: Request) -> tuple[bytes | AsyncIterator[bytes] | None, dic
         length = request.headers.get("content-length", "")
         return request.raw, {"content-length": length} if length.isdecimal() else {}
     if request.raw:
-        return request.raw, {}
+        return _in_parts(request.raw, {})
     if request.body or (not request.headers and request.method == "POST"):
-        return json.dumps(request.body, ensure_ascii=False).encode("utf-8", "surrogatepass"), _json_type(request)
+        body = json.dumps(request.body, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        return _in_parts(body, _json_type(request))
     return None, {}
+
+
+def _in_parts(body: bytes, headers: dict[str, str]) -> tuple[bytes | AsyncIterator[bytes], dict[str, str]]:
+    """A long body is handed over in parts, so that others get their turn in between."""
+    if len(body) <= _PART:
+        return body, headers
+    return _parts(body), {**headers, "content-length": str(len(body))}
+
+
+async def _parts(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), _PART):
+        yield body[start : start + _PART]
 
 
 def _json_type(request: Request) -> dict[str, str]:
