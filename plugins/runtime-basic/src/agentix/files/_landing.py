@@ -139,12 +139,15 @@ class FileLanding(Landing):
 
     def _open(self) -> int:
         """A file without a name, if there can be one: nothing is left of it even if this process is killed."""
-        if os.path.exists("/proc/self/fd"):
-            try:
-                return os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666, dir_fd=self.place.parent)
-            except OSError as exc:
-                if exc.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
-                    raise
+        try:
+            fd = os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666, dir_fd=self.place.parent)
+        except OSError as exc:
+            if exc.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
+                raise
+        else:
+            if os.path.exists(f"/proc/self/fd/{fd}"):  # by which it gets its name
+                return fd
+            os.close(fd)
         fd = os.open(self._name, _NEW, 0o666, dir_fd=self.place.parent)
         self._named = True
         return fd
