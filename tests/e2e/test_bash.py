@@ -7,6 +7,8 @@ import os
 import re
 import resource
 import signal
+import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -353,6 +355,41 @@ def test_a_keeper_that_was_stopped_does_not_save_its_tree(runtime: Runtime, run:
             await eventually(lambda: not running(started), "the tree ends", 20)
 
     run(go())
+
+
+HOST = """
+import asyncio, sys
+from agentix import SandboxConfig, bash
+from agentix.provider.uv import UvProvider, UvProviderConfig
+
+async def main():
+    provider = UvProvider(UvProviderConfig(reuse_venv=sys.argv[1]))
+    async with provider, provider.session(SandboxConfig(image="local", bundle="local")) as sandbox:
+        await sandbox.remote(bash.run, sys.argv[2])
+        await sandbox.remote(bash.run, sys.argv[3])
+
+asyncio.run(main())
+"""
+
+
+def test_trees_end_with_a_host_that_was_killed(worker_python: str, run: Run, tmp_path: Path) -> None:
+    left = f"cd {tmp_path}; setsid sleep 60 & echo $! >>pids"
+    runs = f"cd {tmp_path}; echo $$ >>pids; (setsid sh -c 'echo $$ >>pids; exec sleep 60' &); sleep 60"
+
+    async def go() -> None:
+        venv = str(Path(worker_python).parents[1])
+        environ = {**os.environ, "XDG_RUNTIME_DIR": places, "XDG_CACHE_HOME": places}
+        host = await asyncio.create_subprocess_exec(sys.executable, "-c", HOST, venv, left, runs, env=environ)
+        try:
+            started = await pids_in(tmp_path / "pids", 3)
+            assert len(running(started)) == 3
+        finally:
+            host.kill()
+            await host.wait()
+        await eventually(lambda: not running(started), "the trees end with their sandbox", 10)
+
+    with tempfile.TemporaryDirectory(prefix="agx-") as places:  # a short name: the path of a socket must fit
+        run(go())
 
 
 # ---- where it runs ----
