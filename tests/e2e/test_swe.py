@@ -21,6 +21,7 @@ import pytest
 import swe_instances as instances
 import swe_targets as t
 from agentix.plugins.datasets import swe
+from agentix.plugins.datasets.swe._commands import Output
 from agentix.provider.uv import UvProvider, UvProviderConfig
 from swe_instances import MENDED, diff, git
 
@@ -275,6 +276,33 @@ def test_settings_installation_and_what_may_fail(run: Any, place: Place) -> None
     run(main())
 
 
+def test_a_flood_of_output_does_not_hide_the_results(run: Any, place: Place) -> None:
+    """Tests that print 100 MB; what became of them stands at the end."""
+    instance = instances.make(place.repo)
+    noisy = {
+        CALC: MENDED,
+        "conftest.py": "import os\nfor _ in range(100):\n    os.write(2, b'noise ' * 170000 + b'\\n')\n",
+    }
+    patch = diff(place.repo, noisy)
+    place.program("pytest", f'PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 exec {sys.executable} -m pytest --capture=no "$@"')
+
+    async def main() -> None:
+        async with place.sandbox() as sandbox:
+            assert (await place.score(sandbox, instance, patch))["resolved"]
+
+    run(main())
+
+
+def test_the_beginning_and_the_end_of_a_text() -> None:
+    output = Output(8)
+    for piece in ("ab", "", "cde", "fgh"):
+        output.add(piece)
+    assert output.text() == "abcdefgh"
+    for piece in ("i", "jkl", "m", "nop"):
+        output.add(piece)
+    assert output.text() == "abcd\n[8 characters left out]\nmnop"
+
+
 def test_stages_that_run_out_of_time(run: Any, place: Place) -> None:
     instance = instances.make(place.repo, key=("toy/calc", "1"))
 
@@ -368,17 +396,24 @@ GRADES = [
 ]
 
 
+def graded(instance: dict[str, Any], output: str, exit_code: int) -> bool:
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(output)
+        file.flush()
+        return ask("grade", instance=instance, output=file.name, exit_code=exit_code)["resolved"]
+
+
 def test_grading() -> None:
     for output, exit_code, resolved in GRADES:
-        assert ask("grade", instance=INSTANCE, output=output, exit_code=exit_code)["resolved"] is resolved, output
+        assert graded(INSTANCE, output, exit_code) is resolved, output
 
 
 def test_tests_that_never_started_are_no_success_where_only_failures_are_listed() -> None:
     instance = INSTANCE | {"repo": "markedjs/marked", "version": "1.0"}
     versions = ask("plan", instance=instance, workdir="/testbed")
     assert versions.get("test") or "no specification" in versions["error"]
-    assert ask("grade", instance=instance, output="npm: not found\n", exit_code=127)["resolved"] is False
-    assert ask("grade", instance=instance, output="all is well\n", exit_code=0)["resolved"] is True
+    assert graded(instance, "npm: not found\n", 127) is False
+    assert graded(instance, "all is well\n", 0) is True
 
 
 def test_the_plan_is_swebenchs() -> None:

@@ -7,18 +7,26 @@ kept, and said again at the beginning of each later one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import re
 import shlex
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
-__all__ = ["Budget", "Commands", "Done", "batches", "git"]
+if TYPE_CHECKING:
+    from agentix.bash import BashError, BashExit, BashStderr, BashStdout
+
+    BashEvent = BashStdout | BashStderr | BashExit | BashError
+
+__all__ = ["Budget", "Commands", "Done", "Output", "batches", "git"]
 
 SHELL = "/bin/bash"
-MAX_OUTPUT = 64 * 1024 * 1024  # bytes of one command's output that are kept
+MAX_OUTPUT = 32 * 1024 * 1024  # characters of one command's output that are kept
 
 # Hooks and monitors that the agent may have left behind are not started; names are not patterns.
 _GIT = "git -c core.hooksPath=/dev/null -c core.fsmonitor=false --literal-pathspecs"
@@ -44,6 +52,32 @@ class Done:
     @property
     def ok(self) -> bool:
         return self.exit_code == 0
+
+
+class Output:
+    """The beginning and the end of a text of any length, since runners say last what became of each test."""
+
+    def __init__(self, most: int = MAX_OUTPUT) -> None:
+        self._most = most // 2  # of each
+        self._begin: list[str] = []
+        self._end: deque[str] = deque()
+        self._room = self._most
+        self._kept = self._left_out = 0
+
+    def add(self, text: str) -> None:
+        if self._room:
+            self._begin.append(text[: self._room])
+            text, self._room = text[self._room :], max(0, self._room - len(text))
+        self._end.append(text)
+        self._kept += len(text)
+        while self._kept - len(self._end[0]) >= self._most:
+            gone = len(self._end.popleft())
+            self._kept -= gone
+            self._left_out += gone
+
+    def text(self) -> str:
+        gap = f"\n[{self._left_out} characters left out]\n" if self._left_out else ""
+        return "".join([*self._begin, gap, *self._end])
 
 
 class Budget:
@@ -101,17 +135,22 @@ class Commands:
         return done
 
     async def _ask(self, command: str, before: str, timeout: float, stdin: bytes | None) -> Done:
-        from agentix.bash import run
+        from agentix.bash import BashError, BashExit, run_stream
 
         if timeout <= 0:
             return Done(-1, "", timed_out=True)
+        # Only the shell itself can say anything on a stderr of its own, when it does not understand the command.
         script = f"exec 2>&1\ncd -- {shlex.quote(self.workdir)} || exit\nset -o pipefail\n{before}{command}"
-        answer = await run(
-            script, env=self._environ, timeout=timeout, max_output=MAX_OUTPUT, executable=SHELL, stdin=stdin
-        )
-        # The script's own stderr is in stdout, so these words are not a command's.
-        timed_out = answer.exit_code == -1 and "Command timed out after" in answer.stderr[-200:]
-        return Done(answer.exit_code, answer.stdout + ("" if timed_out else answer.stderr), timed_out)
+        output = Output()
+        events = run_stream(script, env=self._environ, timeout=timeout, executable=SHELL, stdin=stdin)
+        async with contextlib.aclosing(cast("AsyncGenerator[BashEvent, None]", events)) as stream:
+            async for event in stream:
+                if isinstance(event, BashExit):
+                    return Done(event.exit_code, output.text(), timed_out=False)
+                if isinstance(event, BashError):
+                    break
+                output.add(event.data)
+        return Done(-1, output.text(), timed_out=True)
 
 
 def git(*words: str) -> str:

@@ -17,6 +17,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -81,7 +82,7 @@ def plan(instance: Mapping[str, Any], workdir: str) -> dict[str, Any]:
 
 
 def grade(instance: Mapping[str, Any], output: str, exit_code: int) -> dict[str, Any]:
-    """Return `resolved` and `test_status` for what the tests printed, and the exit code of their command."""
+    """Return `resolved` and `test_status` for what the tests printed, in the file `output`, and their exit code."""
     constants, grading = _module("constants"), _module("grading")
     name = instance["instance_id"]
     expected = {key: _tests(instance, key) for key in ("FAIL_TO_PASS", "PASS_TO_PASS")}
@@ -97,14 +98,16 @@ def grade(instance: Mapping[str, Any], output: str, exit_code: int) -> dict[str,
         **empty,
     )
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", errors="replace", suffix=".txt") as log:
-        log.write(f"{constants.START_TEST_OUTPUT}\n{_defused(output)}\n{constants.END_TEST_OUTPUT}\n")
+        printed = _defused(Path(output).read_text("utf-8", "replace"))
+        log.write(f"{constants.START_TEST_OUTPUT}\n{printed}\n{constants.END_TEST_OUTPUT}\n")
         log.flush()
         prediction = {"instance_id": name, "model_name_or_path": "agentix", "model_patch": "applied"}
         report: dict[str, Any] = grading.get_eval_report(spec, prediction, log.name, include_tests_status=True)[name]
-        seen, _ = grading.get_logs_eval(spec, log.name)
-    # Where only failures are listed, tests that never started would count as passed.
-    started = bool(seen) or exit_code == 0
-    return {"resolved": bool(report["resolved"]) and started, "test_status": report.get("tests_status", {})}
+        resolved = bool(report["resolved"])
+        if resolved and exit_code:
+            # Where only failures are listed, tests that never started would count as passed.
+            resolved = bool(grading.get_logs_eval(spec, log.name)[0])
+    return {"resolved": resolved, "test_status": report.get("tests_status", {})}
 
 
 def _module(name: str) -> Any:

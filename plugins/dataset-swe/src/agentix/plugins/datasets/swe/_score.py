@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from . import _harness
@@ -97,7 +99,7 @@ class _Evaluation:
             return self._unresolved(stopped.stage, stopped.done, self._commands.tail(TAIL), {})
         tail = self._commands.tail(TAIL)
         await self._restore()
-        answer = await _harness.ask("grade", instance=self.instance, output=done.output, exit_code=done.exit_code)
+        answer = await self._grade(done)
         if answer["resolved"] and not done.timed_out:
             return {"resolved": True, "patch_applied": True, "timed_out": False, "test_status": answer["test_status"]}
         return self._unresolved("tests", done, tail, answer["test_status"])
@@ -144,6 +146,12 @@ class _Evaluation:
     async def _test(self, steps: dict[str, Any], budget: Budget) -> Done:
         _logger.info("%s: testing", self.instance["instance_id"])
         return await self._commands.run_in_testbed("\n".join(steps["test"]), budget, conda=steps["conda"])
+
+    async def _grade(self, done: Done) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory(prefix="agentix-swe-") as directory:
+            file = Path(directory, "output")
+            await asyncio.to_thread(file.write_text, done.output, "utf-8", "replace")
+            return await _harness.ask("grade", instance=self.instance, output=str(file), exit_code=done.exit_code)
 
     # ---- parts of stages ----
 
