@@ -48,7 +48,7 @@ async def score(
     missing = [key for key in _NEEDED if instance.get(key) is None]
     if missing:
         raise ValueError(f"the instance lacks {', '.join(missing)}")
-    evaluation = _Evaluation(_plain(instance), patch, Commands(workdir), apply_timeout, eval_timeout)
+    evaluation = _Evaluation(_plain(instance), patch or "", Commands(workdir), apply_timeout, eval_timeout)
     # It starts a process that is busy with imports for seconds; meanwhile git works.
     plan = asyncio.ensure_future(_harness.ask("plan", instance=evaluation.instance, workdir=workdir))
     try:
