@@ -16,7 +16,7 @@ readonly APT_PACKAGES=(
   libc6-dev ninja-build pkg-config
   libuv1-dev libmsgpack-dev nettle-dev libcmocka-dev
   libarchive-dev libzstd-dev busybox-static nix-bin
-  docker.io podman runc containernetworking-plugins iproute2 iptables mount mmdebstrap
+  docker.io podman uidmap slirp4netns runc containernetworking-plugins iproute2 iptables mount mmdebstrap
 )
 
 check_only=no
