@@ -63,7 +63,7 @@ static const agx_unpickle_op HANDLERS[AGX_PICKLE_KINDS] = {
         [AGX_PICKLE_TRUE] = agx_unpickle_on_true,
         [AGX_PICKLE_FALSE] = agx_unpickle_on_false,
         [AGX_PICKLE_INT] = agx_unpickle_on_int,
-        [AGX_PICKLE_BIG_BINARY] = agx_unpickle_on_big_binary,
+        [AGX_PICKLE_BIG_BINARY] = agx_unpickle_on_int,
         [AGX_PICKLE_BIG_TEXT] = agx_unpickle_on_big_text,
         [AGX_PICKLE_FLOAT] = agx_unpickle_on_float,
         [AGX_PICKLE_FLOAT_TEXT] = agx_unpickle_on_float_text,
@@ -200,6 +200,8 @@ static PyObject *restricted_loads(PyObject *module, PyObject *const *args, Py_ss
                 PyErr_SetString(PyExc_TypeError, "extra must be a dict or None");
                 return NULL;
         }
+        if (PyBytes_CheckExact(args[0]))
+                return agx_unpickle_load(PyBytes_AsString(args[0]), (size_t)PyBytes_Size(args[0]), extra, declared);
         if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0)
                 return NULL;
         PyObject *value = agx_unpickle_load(view.buf, (size_t)view.len, extra, declared);

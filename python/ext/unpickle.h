@@ -92,6 +92,23 @@ typedef struct agx_flags {
         size_t used, size;
 } agx_flags;
 
+enum { AGX_FIRST_SIZE = 32, AGX_SCRATCHES = 5 };
+
+/* A function of C that takes its arguments without a tuple, which costs more than a number itself. */
+typedef PyObject *(*agx_fast_function)(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
+
+/* What integers of more than eight bytes are made with; looked up when the first one comes. */
+typedef struct agx_big_ints {
+        PyObject *from_bytes;   /* owned: int.from_bytes */
+        agx_fast_function fast; /* what is behind it, or NULL */
+        PyObject *self;
+        PyObject *little; /* owned */
+        struct {
+                PyObject *object; /* owned: bytes that nobody else has, 16 and then twice as many each */
+                char *bytes;
+        } scratch[AGX_SCRATCHES];
+} agx_big_ints;
+
 struct agx_unpickler {
         agx_pickle reader;
         agx_pickle_op op;
@@ -123,7 +140,19 @@ struct agx_unpickler {
         uint64_t memory_left, copy_left;
         uint64_t hash_work, steps, objects, code_steps;
         uint64_t clock_ns, cpu_ns; /* when the first clock check was made; 0: not yet */
+
+        agx_big_ints big;
+
+        /* The first of each, so that a small value needs no allocation; those from first_stack on are not cleared. */
+        PyObject *first_memo[AGX_FIRST_SIZE];
+        PyObject *first_stack[AGX_FIRST_SIZE];
+        uint16_t first_nest[AGX_FIRST_SIZE], first_memo_nest[AGX_FIRST_SIZE];
+        size_t first_marks[AGX_FIRST_SIZE];
 };
+
+/* --- unpickle_ints.c --- */
+
+void agx_unpickle_big_deinit(agx_big_ints *b);
 
 /* --- unpickle_stack.c --- */
 

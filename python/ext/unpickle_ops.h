@@ -30,7 +30,6 @@ int agx_unpickle_on_old_quoted(agx_unpickler *u);
 /* --- unpickle_ints.c --- */
 
 int agx_unpickle_on_int(agx_unpickler *u);
-int agx_unpickle_on_big_binary(agx_unpickler *u);
 int agx_unpickle_on_big_text(agx_unpickler *u);
 
 /* --- unpickle_containers.c --- */

@@ -1,7 +1,7 @@
 /*
  * The stores of one load: stack, marks, memo, named globals, flags.
  *
- * They grow by doubling and never shrink; what they can grow to is bound by the pickle itself, as every entry costs at
+ * They lie in the machine itself at first, grow by doubling and never shrink; what they can grow to is bound by the pickle itself, as every entry costs at
  * least a byte of it. A memo index may be any number in the stream, so put() believes none above the number of bytes
  * read so far: writers count their entries, and an entry costs at least two bytes.
  */
@@ -10,16 +10,27 @@
 
 #include "unpickle.h"
 
-enum { FIRST_SIZE = 32, RELEASES_PER_BREATH = 1 << 12, BREATH_APART_US = 5000, BREATH_NS = 50000 };
+enum { RELEASES_PER_BREATH = 1 << 12, BREATH_APART_US = 5000, BREATH_NS = 50000 };
 
 void agx_unpickle_init(agx_unpickler *u, const void *data, size_t len)
 {
         const agx_pickle_limits limits = {.int_bytes = AGX_VALUE_INT_BYTES, .int_digits = AGX_VALUE_INT_DIGITS};
-        *u = (agx_unpickler){
-                .memory_left = AGX_VALUE_MEMORY_BASE + (uint64_t)AGX_VALUE_MEMORY_PER_BYTE * len,
-                .copy_left = AGX_VALUE_COPY_BASE + (uint64_t)AGX_VALUE_COPY_PER_BYTE * len,
-        };
+        memset(u, 0, offsetof(agx_unpickler, first_stack));
+        u->memory_left = AGX_VALUE_MEMORY_BASE + (uint64_t)AGX_VALUE_MEMORY_PER_BYTE * len;
+        u->copy_left = AGX_VALUE_COPY_BASE + (uint64_t)AGX_VALUE_COPY_PER_BYTE * len;
+        u->stack = u->first_stack;
+        u->nest = u->first_nest;
+        u->memo = u->first_memo;
+        u->memo_nest = u->first_memo_nest;
+        u->marks = u->first_marks;
+        u->stack_size = u->memo_size = u->marks_size = AGX_FIRST_SIZE;
         agx_pickle_init(&u->reader, data, len, limits);
+}
+
+static void release_array(void *array, const void *first)
+{
+        if (array != first)
+                PyMem_Free(array);
 }
 
 /* From the first on: an object goes before those it holds, which the memo still keeps, so that no single one takes long. */
@@ -30,7 +41,6 @@ static void release(agx_unpickler *u, PyObject **objects, size_t n)
                 if ((i + 1) % RELEASES_PER_BREATH == 0)
                         agx_unpickle_breathe(u);
         }
-        PyMem_Free(objects);
 }
 
 static void release_named(agx_named *named)
@@ -42,17 +52,19 @@ static void release_named(agx_named *named)
 void agx_unpickle_deinit(agx_unpickler *u)
 {
         agx_unpickle_cut(u, 0);
-        PyMem_Free(u->stack);
-        PyMem_Free(u->nest);
-        PyMem_Free(u->marks);
+        release_array(u->stack, u->first_stack);
+        release_array(u->nest, u->first_nest);
+        release_array(u->marks, u->first_marks);
         release(u, u->memo, u->memo_size);
-        PyMem_Free(u->memo_nest);
+        release_array(u->memo, u->first_memo);
+        release_array(u->memo_nest, u->first_memo_nest);
         for (size_t i = 0; i < u->n_named; i++)
                 release_named(&u->named[i]);
         PyMem_Free(u->named);
         PyMem_Free(u->flags.slots);
         Py_XDECREF(u->plans);
-        *u = (agx_unpickler){0};
+        agx_unpickle_big_deinit(&u->big);
+        memset(u, 0, offsetof(agx_unpickler, first_memo));
 }
 
 /* Resizes *array to @size elements; on failure the old one stays. */
@@ -65,6 +77,20 @@ static int resize(void *array, size_t size, size_t element)
                 PyErr_NoMemory();
                 return -1;
         }
+        memcpy(array, &fresh, sizeof fresh);
+        return 0;
+}
+
+/* Likewise where *array may be the @first one, which has AGX_FIRST_SIZE elements. */
+static int resize_from(void *array, const void *first, size_t size, size_t element)
+{
+        void *old, *fresh = NULL;
+        memcpy(&old, array, sizeof old);
+        if (old != first)
+                return resize(array, size, element);
+        if (resize(&fresh, size, element) < 0)
+                return -1;
+        memcpy(fresh, first, AGX_FIRST_SIZE * element);
         memcpy(array, &fresh, sizeof fresh);
         return 0;
 }
@@ -92,10 +118,11 @@ void agx_unpickle_breathe(agx_unpickler *u)
 
 static int grow_stack(agx_unpickler *u)
 {
-        size_t size = u->stack_size ? 2 * u->stack_size : FIRST_SIZE;
+        size_t size = 2 * u->stack_size;
         if (agx_unpickle_charge(u, (size - u->stack_size) * (sizeof *u->stack + sizeof *u->nest)) < 0)
                 return -1;
-        if (resize(&u->stack, size, sizeof *u->stack) < 0 || resize(&u->nest, size, sizeof *u->nest) < 0)
+        if (resize_from(&u->stack, u->first_stack, size, sizeof *u->stack) < 0 ||
+            resize_from(&u->nest, u->first_nest, size, sizeof *u->nest) < 0)
                 return -1;
         u->stack_size = size;
         return 0;
@@ -146,8 +173,8 @@ int agx_unpickle_mark(agx_unpickler *u)
         if (u->n_marks == AGX_VALUE_MARKS)
                 return agx_unpickle_fail_budget(u, "too many open marks");
         if (u->n_marks == u->marks_size) {
-                size_t size = u->marks_size ? 2 * u->marks_size : FIRST_SIZE;
-                if (resize(&u->marks, size, sizeof *u->marks) < 0)
+                size_t size = 2 * u->marks_size;
+                if (resize_from(&u->marks, u->first_marks, size, sizeof *u->marks) < 0)
                         return -1;
                 u->marks_size = size;
         }
@@ -168,12 +195,13 @@ int agx_unpickle_unmark(agx_unpickler *u, size_t *from)
 
 static int grow_memo(agx_unpickler *u, size_t least)
 {
-        size_t size = u->memo_size ? 2 * u->memo_size : FIRST_SIZE;
+        size_t size = 2 * u->memo_size;
         if (size < least)
                 size = least;
         if (agx_unpickle_charge(u, (size - u->memo_size) * (sizeof *u->memo + sizeof *u->memo_nest)) < 0)
                 return -1;
-        if (resize(&u->memo, size, sizeof *u->memo) < 0 || resize(&u->memo_nest, size, sizeof *u->memo_nest) < 0)
+        if (resize_from(&u->memo, u->first_memo, size, sizeof *u->memo) < 0 ||
+            resize_from(&u->memo_nest, u->first_memo_nest, size, sizeof *u->memo_nest) < 0)
                 return -1;
         memset(u->memo + u->memo_size, 0, (size - u->memo_size) * sizeof *u->memo);
         u->memo_size = size;
@@ -211,7 +239,7 @@ int agx_unpickle_remember(agx_unpickler *u, PyObject *object, const agx_global *
         if (agx_unpickle_find(u, object))
                 return 0;
         if (u->n_named == u->named_size) {
-                size_t size = u->named_size ? 2 * u->named_size : FIRST_SIZE;
+                size_t size = u->named_size ? 2 * u->named_size : AGX_FIRST_SIZE;
                 if (resize(&u->named, size, sizeof *u->named) < 0)
                         return -1;
                 u->named_size = size;
@@ -242,7 +270,7 @@ static size_t flag_slot(const agx_flags *f, const void *object)
 
 static int grow_flags(agx_flags *f)
 {
-        agx_flags fresh = {.used = f->used, .size = f->size ? 2 * f->size : FIRST_SIZE};
+        agx_flags fresh = {.used = f->used, .size = f->size ? 2 * f->size : AGX_FIRST_SIZE};
         if (resize(&fresh.slots, fresh.size, sizeof *fresh.slots) < 0)
                 return -1;
         memset(fresh.slots, 0, fresh.size * sizeof *fresh.slots);
@@ -263,7 +291,7 @@ int agx_unpickle_set_flags(agx_unpickler *u, const void *object, unsigned bits)
 {
         agx_flags *f = &u->flags;
         if (2 * f->used >= f->size &&
-            (agx_unpickle_charge(u, (f->size + FIRST_SIZE) * sizeof *f->slots) < 0 || grow_flags(f) < 0))
+            (agx_unpickle_charge(u, (f->size + AGX_FIRST_SIZE) * sizeof *f->slots) < 0 || grow_flags(f) < 0))
                 return -1;
         struct agx_flag *flag = &f->slots[flag_slot(f, object)];
         if (!flag->object)

@@ -151,6 +151,62 @@ void agx_pickle_init(agx_pickle *p, const void *data, size_t len, agx_pickle_lim
  */
 int agx_pickle_next(agx_pickle *p, agx_pickle_op *op);
 
+/* LONG1 at @b, with @left bytes to the end. The length of it all, or 0: it is not whole, or for the reader to refuse. */
+static inline size_t agx_pickle_long1(const agx_pickle *p, agx_pickle_op *op, const uint8_t *b, size_t left)
+{
+        const size_t n = b[1];
+        uint64_t v;
+
+        if (n == 0 || n > left - 2 || n > p->limits.int_bytes)
+                return 0;
+        if (n > 8) {
+                op->kind = AGX_PICKLE_BIG_BINARY;
+                op->view[0] = agx_view_of(b + 2, n);
+                return 2 + n;
+        }
+        v = b[1 + n] & 0x80 ? UINT64_MAX : 0;
+        for (size_t i = n; i > 0; i--)
+                v = v << 8 | b[1 + i];
+        op->kind = AGX_PICKLE_INT;
+        op->i = (int64_t)v;
+        return 2 + n;
+}
+
+/*
+ * Reads what comes in long runs without a detour: if an integer in binary form is next, not too near the end, @op is
+ * what agx_pickle_next() would make of it. False: nothing was read, ask that one.
+ */
+static inline bool agx_pickle_next_int(agx_pickle *p, agx_pickle_op *op)
+{
+        enum { LONGEST = 5, LONG1 = 0x8a };
+        const size_t left = p->end - p->pos;
+        const uint8_t *b;
+        size_t size;
+
+        if (left < LONGEST)
+                return false;
+        b = p->data + p->pos;
+        op->kind = AGX_PICKLE_INT;
+        if (b[0] == 'K') {
+                op->i = b[1];
+                size = 2;
+        } else if (b[0] == 'M') {
+                op->i = b[1] | b[2] << 8;
+                size = 3;
+        } else if (b[0] == 'J') {
+                op->i = (int32_t)((uint32_t)b[1] | (uint32_t)b[2] << 8 | (uint32_t)b[3] << 16 | (uint32_t)b[4] << 24);
+                size = LONGEST;
+        } else {
+                size = b[0] == LONG1 ? agx_pickle_long1(p, op, b, left) : 0;
+        }
+        if (!size)
+                return false;
+        op->code = b[0];
+        op->pos = p->pos;
+        p->pos += size;
+        return true;
+}
+
 /* The position of the opcode that could not be read. */
 size_t agx_pickle_err_pos(const agx_pickle *p);
 

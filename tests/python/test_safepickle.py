@@ -122,6 +122,23 @@ EXCEPTIONS: list[BaseException] = [
 ]
 
 
+def test_integers_of_every_length() -> None:
+    """At the edges of each number of bytes, above and below zero, one and many in a row."""
+    edges = [sign * (1 << bits) + d for bits in range(1, 2200) for sign in (1, -1) for d in (-1, 0, 1)]
+    for protocol in (2, 5):
+        assert_same(restricted_loads(pickle.dumps(edges, protocol)), edges)
+    for number in edges[::7]:
+        assert_same(restricted_loads(pickle.dumps(number)), number)
+
+
+def test_integers_are_the_interpreters_own() -> None:
+    """Small ones are the very ones it keeps, also when they are written at length."""
+    for number in (-5, 0, 7, 256):
+        written = number.to_bytes(12, "little", signed=True)
+        loaded = restricted_loads(b"\x80\x04\x8a" + bytes([len(written)]) + written + b".")
+        assert loaded is number
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_round_trips(protocol: int) -> None:
     for value in VALUES:

@@ -448,6 +448,44 @@ static void test_no_byte_is_read_past_the_end(void **state)
                         }
 }
 
+/* The shortcut for integers makes of a stream what the reader makes of it, wherever the stream or its frame ends. */
+static void test_integers_in_a_row(void **state)
+{
+        static const char INTS[] = "\x80\x04\x95\x16\0\0\0\0\0\0\0K\xffM\x34\x12J\xfe\xff\xff\xffJ\1\2\3\4"
+                                   "NK\1K\2K\3K\4M\1\2M\xff\xffJ\0\0\0\x80K\5K\6K\7"
+                                   "\x8a\5\1\2\3\4\x85\x8a\x08\1\2\3\4\5\6\7\x88\x8a\1\xff\x8a\0K\0\0\0\0"
+                                   "\x8a\x09\1\2\3\4\5\6\7\x88\x99\x8a\x10\1\2\3\4\5\6\7\x88\x99\1\2\3\4\5\6\7"
+                                   "K\1K\1K\1.";
+        const size_t size = sizeof INTS - 1;
+        (void)state;
+        for (size_t cut = 0; cut <= size; cut++) {
+                agx_pickle one, two;
+                agx_pickle_op a = {0}, b = {0};
+                int r, n_short = 0;
+                agx_pickle_init(&one, INTS, cut, LIMITS);
+                agx_pickle_init(&two, INTS, cut, LIMITS);
+                do {
+                        r = agx_pickle_next(&one, &a);
+                        if (agx_pickle_next_int(&two, &b))
+                                n_short++;
+                        else
+                                assert_int_equal(agx_pickle_next(&two, &b), r);
+                        assert_int_equal(one.pos, two.pos);
+                        if (r)
+                                break;
+                        assert_int_equal(a.kind, b.kind);
+                        assert_int_equal(a.code, b.code);
+                        assert_int_equal(a.pos, b.pos);
+                        if (a.kind == AGX_PICKLE_INT)
+                                assert_int_equal(a.i, b.i);
+                        else if (a.kind == AGX_PICKLE_BIG_BINARY)
+                                assert_true(a.view[0].p == b.view[0].p && a.view[0].n == b.view[0].n);
+                } while (true);
+                if (cut == size)
+                        assert_true(n_short >= 14);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -462,6 +500,7 @@ int main(void)
                 cmocka_unit_test(test_frames_are_followed),
                 cmocka_unit_test(test_every_cut_is_an_error),
                 cmocka_unit_test(test_no_byte_is_read_past_the_end),
+                cmocka_unit_test(test_integers_in_a_row),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
