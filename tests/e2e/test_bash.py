@@ -507,8 +507,11 @@ def test_awkward_variables_arrive_as_they_are(call: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("executable", ["sh", "/bin/sh"])
-def test_another_shell(call: Callable[..., Any], executable: str) -> None:
+def test_another_shell(call: Callable[..., Any], tmp_path: Path, executable: str) -> None:
+    (tmp_path / "rc").write_text("echo from rc\n")
     assert call("echo ${BASH_VERSION-none}", executable=executable).stdout == "none\n"
+    env = {"PATH": os.environ["PATH"], "BASH_ENV": str(tmp_path / "rc")}
+    assert call("echo ok", executable=executable, env=env).stdout == "ok\n", "a shell that is no bash does not read it"
 
 
 # ---- the guide ----

@@ -92,7 +92,7 @@ def _start(
     shell = _shell(executable, given)
     variables = {name: value for name, value in given.items() if name != "BASH_ENV"}
     argv = [shell, "-c", command]
-    if env is not None and env.get("BASH_ENV"):
+    if env is not None and env.get("BASH_ENV") and "bash" in os.path.basename(shell):
         argv = [shell, "-c", _WITH_BASH_ENV, shell, env["BASH_ENV"], command]
     return start(argv, cwd=cwd, env=variables, stdin=stdin, limit=limit, timeout=timeout)
 
