@@ -122,6 +122,20 @@
 #define AGX_PROC_KILL_MS 5000            /* a tree is killed again and again for so long, then what is left is left */
 #define AGX_PROC_KEEPER_MS 7000          /* a keeper that does not answer for so long is killed itself */
 
+/* The tunnel: HTTP in the sandbox, answered by the host. */
+#define AGX_TUNNELS_MAX 8                  /* of them at once, of one server */
+#define AGX_TUNNEL_PATHS_MAX 256           /* paths of one */
+#define AGX_TUNNEL_PATH_MAX 240            /* bytes of one path */
+#define AGX_TUNNEL_CONNECTIONS 1024        /* connections of one tunnel; more wait in the kernel's queue */
+#define AGX_TUNNEL_CHUNK (64u << 10)       /* bytes of a body in one event */
+#define AGX_TUNNEL_CREDIT (128u << 10)     /* bytes of a body on their way or unconsumed, each way of one exchange */
+#define AGX_TUNNEL_READ (32u << 10)        /* bytes read from one connection at a time */
+#define AGX_TUNNEL_BODY_MS 60000           /* a body that is wanted may pause so long; above: 408 */
+#define AGX_TUNNEL_WINDOW_MAX_MS 604800000 /* the longest window that a host may ask for: a week */
+#define AGX_TUNNEL_AWAY_MS 900000          /* a tunnel whose host is gone for so long is closed */
+#define AGX_TUNNEL_ANSWERS_MAX 4096     /* small events that wait for one host; above, its questions are passed over */
+#define AGX_TUNNEL_REPLY_FIELDS_MAX 200 /* header fields of a reply */
+
 /* Logs. */
 #define AGX_LOG_FILE_BYTES (64u << 20) /* bytes of a worker's log file before it is renamed and begun anew, once kept */
 #define AGX_LOG_FILE_BUFFER (1u << 20) /* bytes of lines that wait to be written at the end of a turn of the loop */

@@ -25,6 +25,7 @@ void agx_hub_init(agx_hub *h, const uint8_t seed[16], agx_view instance, const s
         agx_list_init(&h->due);
         agx_list_init(&h->given);
         agx_list_init(&h->flushing);
+        agx_tunnels_init(&h->tunnels, seed);
         for (size_t i = 0; i < AGX_HUB_STREAMS; ++i)
                 agx_journal_init(&h->streams[i], items[i]);
 }
@@ -54,6 +55,7 @@ void agx_hub_deinit(agx_hub *h)
                         agx_hub_space_free(h, s);
         }
         agx_map_deinit(&h->spaces);
+        agx_tunnels_deinit(&h->tunnels);
         for (size_t i = 0; i < AGX_HUB_STREAMS; ++i)
                 agx_journal_deinit(&h->streams[i]);
 }
@@ -85,7 +87,7 @@ agx_hub_port *agx_hub_due(agx_hub *h)
 static bool is_name(agx_view nsp)
 {
         return nsp.n && nsp.n <= AGX_SIO_NAME_MAX && nsp.p[0] == '/' && !memchr(nsp.p, ',', nsp.n) &&
-               !agx_view_eq(nsp, AGX_VIEW("/rpc")) && agx_hub_stream_of(nsp) < 0;
+               !agx_view_eq(nsp, AGX_VIEW("/rpc")) && !agx_tunnels_namespace(nsp) && agx_hub_stream_of(nsp) < 0;
 }
 
 static int open_space(agx_hub *h, uint64_t worker, agx_view nsp, const char **odd)

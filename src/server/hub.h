@@ -2,7 +2,7 @@
 #define AGX_SERVER_HUB_H
 /*
  * Side channels: between the namespaces that workers open and the hosts that have joined them, and the reliable streams
- * /log and /trace (journal.h). A brain: frames and events in, frames and events out; it knows no plugin.
+ * /log and /trace (journal.h), and tunnels on /abridge (tunnel.h). A brain: frames and events in, frames and events out; it knows no plugin.
  *
  * A namespace exists as soon as a worker opens it or a host joins it. Events wait for whoever is not there yet: a
  * worker's for the first host that joins, a host's for the first worker that opens; bounded, the oldest goes first. An
@@ -20,6 +20,7 @@
 #include "base/map.h"
 #include "proto/frame.h"
 #include "server/journal.h"
+#include "server/tunnel.h"
 
 enum { AGX_HUB_STREAMS = 2, AGX_HUB_WORKERS_MAX = 16 };
 typedef enum agx_hub_stream { AGX_HUB_LOG, AGX_HUB_TRACE } agx_hub_stream;
@@ -34,6 +35,7 @@ typedef struct agx_hub {
         bool stopped;
         agx_view instance;
         agx_journal streams[AGX_HUB_STREAMS];
+        agx_tunnels tunnels;
         const char *warning; /* static words for the log, once each; take it and set it to NULL */
         unsigned warned;
 } agx_hub;
@@ -52,6 +54,8 @@ typedef struct agx_hub_port {
         } flushes[AGX_HUB_STREAMS];
         agx_buf said; /* what the last saying lies in */
         void *last;
+        agx_tunnel_port tunnel; /* its end of /abridge */
+        bool tunnel_joined, tunnel_turn;
 } agx_hub_port;
 
 enum {
@@ -85,9 +89,10 @@ void agx_hub_leave(agx_hub_port *p, agx_view nsp);
 
 typedef enum agx_hub_todo {
         AGX_HUB_TODO_NOTHING,
-        AGX_HUB_TODO_SEND,  /* a frame `sio_inbound` to each of .workers */
-        AGX_HUB_TODO_FLUSH, /* gather what the sandbox has written so far, soon; then agx_hub_flushed() */
-        AGX_HUB_TODO_NOTE   /* the event was passed over; .why, static words, is for the log */
+        AGX_HUB_TODO_SEND,   /* a frame `sio_inbound` to each of .workers */
+        AGX_HUB_TODO_FLUSH,  /* gather what the sandbox has written so far, soon; then agx_hub_flushed() */
+        AGX_HUB_TODO_TUNNEL, /* an event on /abridge: give it to the port's tunnels */
+        AGX_HUB_TODO_NOTE    /* the event was passed over; .why, static words, is for the log */
 } agx_hub_todo;
 
 typedef struct agx_hub_outcome {
@@ -99,6 +104,8 @@ typedef struct agx_hub_outcome {
 
 /* `payload`: msgpack. 0 or -ENOMEM. */
 int agx_hub_take(agx_hub_port *p, agx_view nsp, agx_view event, agx_view payload, agx_hub_outcome *outcome);
+/* The port may have got something to say on /abridge. */
+void agx_hub_tunnel_touch(agx_hub_port *p);
 /* For all that asked. */
 void agx_hub_flushed(agx_hub *h);
 

@@ -3,6 +3,7 @@
  */
 #include "server/hub_uv.h"
 #include "server/logtext.h"
+#include "server/tunnel_uv.h"
 
 #include <pwd.h>
 #include <stdio.h>
@@ -167,13 +168,16 @@ int agx_side_event(agx_server *s, agx_hub_port *port, agx_view nsp, agx_view nam
         case AGX_HUB_TODO_FLUSH:
                 agx_loop_flush_later(&s->loop, &s->flushing);
                 break;
+        case AGX_HUB_TODO_TUNNEL:
+                r = agx_tunnel_uv_event(s, port, name, payload);
+                break;
         case AGX_HUB_TODO_NOTE:
                 if (s->odd_told++ < ODD_TOLD)
                         agx_server_note(s, "an event of a host was passed over: %s", outcome.why);
                 break;
         }
         agx_side_mind(s);
-        return 0;
+        return r;
 }
 
 static void on_flushing(agx_flush *f)

@@ -62,6 +62,7 @@ void agx_hub_port_init(agx_hub_port *p, agx_hub *h)
         agx_list_init(&p->flushing);
         agx_list_init(&p->queue);
         agx_list_init(&p->members);
+        agx_tunnel_port_init(&p->tunnel);
 }
 
 static void drop_last(agx_hub_port *p)
@@ -105,6 +106,7 @@ void agx_hub_detach(agx_hub_port *p)
         agx_list_foreach_safe(node, &p->members) leave(agx_container_of(node, agx_hub_member, of_port));
         for (size_t i = 0; i < AGX_HUB_STREAMS; ++i)
                 agx_journal_detach(&p->readers[i]);
+        agx_tunnel_port_detach(&p->tunnel);
         agx_list_unlink(&p->due);
         agx_list_unlink(&p->flushing);
         agx_buf_deinit(&p->said);
@@ -136,6 +138,10 @@ int agx_hub_join(agx_hub_port *p, agx_view nsp, agx_view json)
                 agx_hub_stream_join(p, stream, json);
                 return 0;
         }
+        if (agx_tunnels_namespace(nsp)) {
+                p->tunnel_joined = true;
+                return 0;
+        }
         if (membership(p, nsp))
                 return 0;
         r = agx_hub_space_make(p->hub, nsp, &s);
@@ -165,6 +171,10 @@ void agx_hub_leave(agx_hub_port *p, agx_view nsp)
 
         if (p->hub && stream >= 0)
                 agx_journal_detach(&p->readers[stream]);
+        if (p->hub && agx_tunnels_namespace(nsp)) {
+                p->tunnel_joined = false;
+                agx_tunnel_port_detach(&p->tunnel);
+        }
         if (m)
                 leave(m);
 }
@@ -205,6 +215,10 @@ int agx_hub_take(agx_hub_port *p, agx_view nsp, agx_view name, agx_view payload,
                 agx_hub_stream_take(p, stream, name, payload, outcome);
                 return 0;
         }
+        if (p->tunnel_joined && agx_tunnels_namespace(nsp)) {
+                outcome->todo = AGX_HUB_TODO_TUNNEL;
+                return 0;
+        }
         m = membership(p, nsp);
         if (!m || !name.n) {
                 *outcome = (agx_hub_outcome){.todo = AGX_HUB_TODO_NOTE, .why = "an event on a namespace not joined"};
@@ -225,16 +239,46 @@ int agx_hub_take(agx_hub_port *p, agx_view nsp, agx_view name, agx_view payload,
 
 /* ---- what ports say ---- */
 
+void agx_hub_tunnel_touch(agx_hub_port *p)
+{
+        if (agx_tunnel_port_pending(&p->tunnel))
+                agx_hub_touch(p);
+}
+
+/* 0, AGX_HUB_E_NONE or -ENOMEM. */
+static int say_tunnel(agx_hub_port *p, agx_hub_saying *saying)
+{
+        agx_tunnel_saying said;
+        int r = agx_tunnels_say(&p->hub->tunnels, &p->tunnel, &said);
+
+        if (r)
+                return r < 0 ? r : AGX_HUB_E_NONE;
+        ++p->in_flight;
+        *saying = (agx_hub_saying){AGX_VIEW("/abridge"), said.event, said.data};
+        return 0;
+}
+
+/* Events and tunnels in turn, as far as the host takes them; then what streams have to say. */
 int agx_hub_next(agx_hub_port *p, agx_hub_saying *saying)
 {
         agx_hub_entry *x = NULL;
+        int r;
 
         if (!p->hub)
                 return AGX_HUB_E_NONE;
         drop_last(p);
         agx_buf_clear(&p->said);
-        if (!p->window || p->in_flight < p->window)
+        if (p->window && p->in_flight >= p->window)
+                return agx_hub_stream_say(p, saying);
+        p->tunnel_turn = !p->tunnel_turn;
+        if (!p->tunnel_turn)
                 port_pop(p, &x);
+        if (!x) {
+                r = say_tunnel(p, saying);
+                if (r != AGX_HUB_E_NONE)
+                        return r;
+                port_pop(p, &x);
+        }
         if (!x)
                 return agx_hub_stream_say(p, saying);
         ++p->in_flight;

@@ -81,7 +81,7 @@ int agx_listener_open_unix(agx_listener *n, agx_loop *l, const char *path, unsig
 {
         int r;
 
-        *n = (agx_listener){.open = true};
+        *n = (agx_listener){.open = true, .closed = n->closed};
         uv_pipe_init(&l->uv, &n->uv.pipe, 0);
         r = strlen(path) < sizeof(((struct sockaddr_un *)NULL)->sun_path) ? bind_unix(n, path, mode) : -ENAMETOOLONG;
         if (!r)
@@ -123,7 +123,7 @@ int agx_listener_open_tcp(agx_listener *n, agx_loop *l, const char *host, unsign
         struct sockaddr_storage address = {0};
         int r;
 
-        *n = (agx_listener){.tcp = true, .open = true};
+        *n = (agx_listener){.tcp = true, .open = true, .closed = n->closed};
         uv_tcp_init(&l->uv, &n->uv.tcp);
         r = strchr(host, ':') ? uv_ip6_addr(host, (int)port, (struct sockaddr_in6 *)&address)
                               : uv_ip4_addr(host, (int)port, (struct sockaddr_in *)&address);
@@ -144,10 +144,18 @@ void agx_listener_resume(agx_listener *n)
                 n->held = !n->incoming(n);
 }
 
+static void on_closed(uv_handle_t *handle)
+{
+        agx_listener *n = agx_container_of(handle, agx_listener, uv);
+
+        if (n->closed)
+                n->closed(n);
+}
+
 void agx_listener_close(agx_listener *n)
 {
         if (!n->open)
                 return;
         n->open = false;
-        uv_close(&n->uv.handle, NULL); /* libuv unlinks the socket file it has bound */
+        uv_close(&n->uv.handle, on_closed); /* libuv unlinks the socket file it has bound */
 }

@@ -21,6 +21,8 @@ struct agx_listener {
         char url[512];
         /* Accept one with uv_accept(); false: not now. */
         bool (*incoming)(agx_listener *self);
+        void (*closed)(
+                agx_listener *self); /* may be NULL: the memory is the owner's again; kept by the verbs that open */
 };
 
 /* `mode`: permissions of the socket file. 0 or a negative errno; `.url` then says where. */

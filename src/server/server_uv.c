@@ -12,6 +12,7 @@
 #include "server/http_uv.h"
 #include "server/hub_uv.h"
 #include "server/sio_uv.h"
+#include "server/tunnel_uv.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -601,6 +602,7 @@ static void close_all(agx_server *s, bool started)
         {
                 agx_http_close(agx_container_of(node, agx_http, node));
         }
+        agx_tunnel_uv_close_all(s);
         agx_sio_close_all(s);
         agx_logfiles_close(&s->logfiles);
         if (s->has_lifeline)
