@@ -231,14 +231,19 @@ int agx_exchange_more(agx_exchange *x, agx_view body, bool last)
         return keep(x, rec, agx_tunnel_put_chunk(&rec->payload, x->id, x->up_seq, body, last), body.n, last);
 }
 
+/* A host that has attached anew may know of records that this link has not heard yet. */
 static void drop_consumed(agx_exchange *x, uint64_t below)
 {
+        if (below > x->up_said)
+                below = x->up_said;
         agx_list_foreach_safe(node, &x->up)
         {
                 record *rec = record_of(node);
 
-                if (rec->seq >= below || x->unsaid == node)
+                if (rec->seq >= below)
                         return;
+                if (x->unsaid == node)
+                        x->unsaid = node->next == &x->up ? NULL : node->next;
                 x->up_bytes -= rec->body;
                 record_free(rec);
         }
@@ -263,7 +268,8 @@ void agx_exchange_over(agx_exchange *x)
 
 void agx_exchange_taken(agx_exchange *x)
 {
-        if (!x->tunnel || x->down_seq == x->down_acked || (x->down_bytes < AGX_TUNNEL_CREDIT / 4 && !x->ended))
+        x->down_taken = x->down_seq;
+        if (!x->tunnel || x->down_bytes < AGX_TUNNEL_CREDIT / 4)
                 return;
         x->down_acked = x->down_seq;
         x->down_bytes = 0;
@@ -311,6 +317,22 @@ static void say_record(agx_exchange *x, agx_tunnel_saying *saying)
         *saying = (agx_tunnel_saying){rec->seq ? AGX_VIEW("chunk") : x->path, agx_buf_view(&rec->payload)};
         x->unsaid = rec->node.next == &x->up ? NULL : rec->node.next;
         x->known = true;
+        if (rec->seq >= x->up_said)
+                x->up_said = rec->seq + 1;
+}
+
+/* An exchange of the tunnel that has something to say, or NULL. */
+static agx_exchange *next_due(agx_tunnel *t)
+{
+        agx_list_foreach_safe(node, &t->due)
+        {
+                agx_exchange *x = agx_container_of(node, agx_exchange, due);
+
+                agx_list_unlink(node);
+                if (x->ack_due || x->unsaid)
+                        return x;
+        }
+        return NULL;
 }
 
 int agx_tunnels_say(agx_tunnels *a, agx_tunnel_port *p, agx_tunnel_saying *saying)
@@ -324,13 +346,11 @@ int agx_tunnels_say(agx_tunnels *a, agx_tunnel_port *p, agx_tunnel_saying *sayin
         agx_list_foreach_safe(node, &p->tunnels)
         {
                 agx_tunnel *t = agx_container_of(node, agx_tunnel, of_port);
-                agx_list *first = agx_list_first(&t->due);
-                agx_exchange *x = first ? agx_container_of(first, agx_exchange, due) : NULL;
+                agx_exchange *x = next_due(t);
                 int r = 0;
 
                 if (!x)
                         continue;
-                agx_list_unlink(&x->due);
                 if (x->ack_due)
                         r = say_ack(a, x, saying);
                 else
@@ -476,8 +496,9 @@ static void begin_anew(agx_exchange *x)
 {
         x->unsaid = agx_list_first(&x->up);
         agx_list_unlink(&x->due);
-        x->down_acked = 0;
-        if (x->unsaid)
+        x->down_acked = x->down_taken;
+        x->ack_due = x->known && x->down_taken;
+        if (x->unsaid || x->ack_due)
                 want_say(x);
 }
 

@@ -61,7 +61,9 @@ typedef struct agx_exchange {
         agx_list *unsaid;       /* the first of them that this link has not been told */
         size_t up_bytes;        /* of them */
         uint64_t up_seq;        /* of the next one */
+        uint64_t up_said;       /* those below were said, on this link or before */
         uint64_t down_seq;      /* of the next one from the host */
+        uint64_t down_taken;    /* the client has taken those below */
         uint64_t down_acked;    /* what the host was told to be consumed */
         size_t down_bytes;      /* that came since */
         bool up_ended, replied; /* the request is complete; the reply has begun */

@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._errors import AbridgeError
     from ._forward import Forward, SessionForward
+    from ._proxy import Proxy
     from ._recorder import Recorder
     from ._replay import Replay
     from ._routes import on
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ._types import Budget, Client, ClientResponse, DynamicRoutes, Handler, Request, TunnelHandle
 
 __all__ = [
+    "Proxy",
     "on",
     "Request",
     "ClientResponse",
@@ -44,6 +46,7 @@ __getattr__, __dir__ = _exporter(
     {
         "agentix.bridge._errors": ["AbridgeError"],
         "agentix.bridge._forward": ["Forward", "SessionForward"],
+        "agentix.bridge._proxy": ["Proxy"],
         "agentix.bridge._recorder": ["Recorder"],
         "agentix.bridge._replay": ["Replay"],
         "agentix.bridge._routes": ["on"],
