@@ -36,7 +36,7 @@ def message_of(completion: dict[str, Any], model: str, names: dict[str, str]) ->
     choice = first_choice(completion)
     if choice is None:
         raise AbridgeError("the model service's reply has no choices")
-    said = cast("dict[str, Any]", choice.get("message") or {})
+    said = said_in(choice)
     content: list[dict[str, Any]] = []
     thought = reasoning_of(said)
     if thought:
@@ -47,6 +47,8 @@ def message_of(completion: dict[str, Any], model: str, names: dict[str, str]) ->
     calls = tool_calls_of(said)
     content += [tool_use(call, names) for call in calls]
     reason, sequence = stop_of(choice, bool(calls))
+    if said.get("refusal") and reason == "end_turn":
+        reason = "refusal"
     return {
         "id": message_id(),
         "type": "message",
@@ -57,6 +59,12 @@ def message_of(completion: dict[str, Any], model: str, names: dict[str, str]) ->
         "stop_sequence": sequence,
         "usage": usage_of(completion.get("usage")),
     }
+
+
+def said_in(choice: dict[str, Any]) -> dict[str, Any]:
+    """Return a choice's message."""
+    message = choice.get("message")
+    return cast("dict[str, Any]", message) if isinstance(message, dict) else {}
 
 
 def first_choice(completion: dict[str, Any]) -> dict[str, Any] | None:

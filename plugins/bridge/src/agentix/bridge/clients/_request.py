@@ -270,10 +270,7 @@ def _effort(body: dict[str, Any]) -> dict[str, Any]:
         return {"reasoning_effort": "medium"}
     if thinking.get("type") != "enabled" or not isinstance(budget, int):
         return {}
-    for least, name in ((10_000, "high"), (5_000, "medium"), (2_000, "low")):
-        if budget >= least:
-            return {"reasoning_effort": name}
-    return {"reasoning_effort": "minimal"}
+    return {"reasoning_effort": "high" if budget >= 4096 else "medium" if budget >= 2048 else "low"}
 
 
 def _format(body: dict[str, Any]) -> dict[str, Any]:

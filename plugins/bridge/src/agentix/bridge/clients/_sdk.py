@@ -190,7 +190,9 @@ def _query(query: str) -> dict[str, Any] | None:
 
 
 def _is_transport(failure: Exception) -> bool:
-    """Whether this comes from the SDK's HTTP library, whose name depends on the release."""
+    """Whether the SDK's HTTP library, whose name depends on the release, could not get an answer."""
+    if type(failure).__name__ == "DecodingError":
+        return False
     return type(failure).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2", "anyio")
 
 

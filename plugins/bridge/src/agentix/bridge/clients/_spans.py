@@ -11,7 +11,7 @@ from agentix import trace
 from agentix.utils.trace import Span
 
 from .._usage import Usage
-from ._reply import first_choice, text_in, tool_calls_of
+from ._reply import first_choice, said_in, text_in, tool_calls_of
 from ._sse import EventTooLong, SseReader, object_of
 
 
@@ -172,7 +172,7 @@ def _completion_text(reply: dict[str, Any]) -> str:
     choice = first_choice(reply)
     if choice is None:
         return _content_text(reply.get("content"))
-    said = cast("dict[str, Any]", choice.get("message") or {})
+    said = said_in(choice)
     text = text_in(said.get("content"))
     calls = tool_calls_of(said)
     return text if text or not calls else json.dumps(calls, ensure_ascii=False)

@@ -15,6 +15,7 @@ from typing import Any, cast
 MOST = 16 * 1024 * 1024
 
 _END = re.compile(rb"[\r\n]")
+_OTHER_ENDS = re.compile("[\x85\u2028\u2029]")  # where readers that split text into lines would see one end
 
 
 class EventTooLong(ValueError):
@@ -103,12 +104,14 @@ def event_bytes(name: str, data: dict[str, Any]) -> bytes:
 
 
 def packed(value: Any) -> bytes:
-    """Return JSON on one line; what UTF-8 has no form for is escaped."""
+    """Return JSON on one line; what UTF-8 has no form for, or some readers take for the end of a line, is escaped."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     try:
-        return text.encode()
+        if not _OTHER_ENDS.search(text):
+            return text.encode()
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode()
+        pass
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def object_of(text: str | bytes) -> dict[str, Any] | None:

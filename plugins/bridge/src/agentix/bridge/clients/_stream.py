@@ -57,6 +57,7 @@ class MessageStream:
         self._index = -1
         self._open: str | None = None
         self._calls: dict[int, _Call] = {}
+        self._refusal = False
         self._late: list[str] = []  # text that came after the first call
         self._choice: dict[str, Any] = {}
         self._usage: Any = None
@@ -126,7 +127,9 @@ class MessageStream:
             self._thoughts.append(thought)
             if not self._calls:
                 yield from self._piece("thinking", thought)
-        text = text_in(delta.get("content")) or delta.get("refusal")
+        text = text_in(delta.get("content"))
+        if not text and delta.get("refusal"):
+            text, self._refusal = delta["refusal"], True
         if isinstance(text, str) and text:
             self._text.append(text)
             if self._calls:
@@ -244,7 +247,8 @@ class MessageStream:
         calls = self._calls.values()
         if not self._choice and not self._done and not (calls and all(call.complete() for call in calls)):
             return "max_tokens", None
-        return stop_of(self._choice, bool(self._calls))
+        reason, sequence = stop_of(self._choice, bool(self._calls))
+        return ("refusal" if self._refusal and reason == "end_turn" else reason), sequence
 
     def _refused(self, error: Any) -> bytes:
         said = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": str(error)}

@@ -6,7 +6,7 @@ import inspect
 import json
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from .._environ import anthropic_environ
 from .._errors import AbridgeError
@@ -14,7 +14,7 @@ from .._routes import on
 from .._secrets import of_client
 from .._types import ClientResponse, Handler, Request, TunnelHandle
 from ._openai import OpenAISdkClient
-from ._reply import first_choice, message_of, tool_calls_of, tool_use
+from ._reply import first_choice, message_of, said_in, tool_calls_of, tool_use
 from ._request import Block, Translated, count_tokens
 from ._sse import EventTooLong, SseReader, object_of
 from ._stream import MessageStream
@@ -167,7 +167,7 @@ async def translated(response: ClientResponse, asked: Translated, remember: Reme
     message = message_of(completion, asked.model, asked.names)
     choice = first_choice(completion)
     if remember is not None and choice is not None:
-        remember(cast("dict[str, Any]", choice["message"]), asked.names)
+        remember(said_in(choice), asked.names)
     reply = ClientResponse.sse(_as_events(message)) if asked.stream else ClientResponse.json(message)
     reply.headers = {name: value for name, value in response.headers.items() if name != "content-encoding"}
     return reply
