@@ -17,7 +17,7 @@ from agentix.bridge.clients import AnthropicClient, AnthropicFromOpenAIClient, A
 from agentix.bridge.serve import build_app
 from aiohttp import web
 from bridge_models import USAGE, ChatModel, Refused, call, check_messages, chunk, completion
-from bridge_peers import Service, collected, events, serving
+from bridge_peers import Service, collected, events, serving, zipped
 
 KEY = "sk-real-key-of-the-host"
 HI: Any = [{"role": "user", "content": "hi"}]
@@ -241,6 +241,40 @@ def test_openai_client() -> None:
                 assert KEY not in caught.value.response.text
                 with pytest.raises(openai.BadRequestError, match="Unknown parameters"):
                     await agent.chat.completions.create(model="m", messages=HI, extra_body={"new": 1})
+
+    run(main())
+
+
+@pytest.mark.parametrize("said", ["gzip", "plain", "gzip that is none"])
+def test_content_coding(said: str) -> None:
+    """The agent gets what the service meant, on good and on bad ways; a coding that is broken is told as that."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        body = json.loads(await request.read())
+        status = 404 if body["model"] == "none" else 200
+        plain = json.dumps(
+            {"error": {"message": "no such model"}} if status == 404 else completion({"content": "日本"})
+        )
+        packed = zipped(plain.encode()) if said == "gzip" else plain.encode()
+        coding = {} if said == "plain" else {"Content-Encoding": "gzip"}
+        return web.Response(status=status, body=packed, headers={"Content-Type": "application/json", **coding})
+
+    async def main() -> None:
+        async with serving(answer) as service:
+            client = OpenAIClient(base_url=service.url + "/v1", api_key=KEY)
+            request = Request("/v1/chat/completions", {"model": "m", "messages": HI}, headers={"accept-encoding": "br"})
+            if said == "gzip that is none":
+                with pytest.raises(AbridgeError) as caught:
+                    await client.chat_completions(request)
+                assert caught.value.status_code == 502
+            else:
+                response = await client.chat_completions(request)
+                assert json.loads(await collected(response.body))["choices"][0]["message"]["content"] == "日本"
+                assert "content-encoding" not in response.headers
+                with pytest.raises(AbridgeError, match="no such model") as caught:
+                    await client.chat_completions(Request("/v1/chat/completions", {"model": "none", "messages": HI}))
+                assert caught.value.status_code == 404
+            await client.aclose()
 
     run(main())
 

@@ -41,13 +41,14 @@ def message_of(completion: dict[str, Any], model: str, names: dict[str, str]) ->
     thought = reasoning_of(said)
     if thought:
         content.append({"type": "thinking", "thinking": thought, "signature": ""})
-    text = text_in(said.get("content")) or said.get("refusal")
+    refusal = refusal_in(said)
+    text = text_in(said.get("content")) or refusal
     if text:
         content.append({"type": "text", "text": text})
     calls = tool_calls_of(said)
     content += [tool_use(call, names) for call in calls]
     reason, sequence = stop_of(choice, bool(calls))
-    if said.get("refusal") and reason == "end_turn":
+    if refusal and reason == "end_turn":
         reason = "refusal"
     return {
         "id": message_id(),
@@ -93,6 +94,12 @@ def text_in(content: Any) -> str:
         return ""
     parts = [cast("dict[str, Any]", part) for part in cast("list[Any]", content) if isinstance(part, dict)]
     return "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+
+
+def refusal_in(said: dict[str, Any]) -> str:
+    """Return what a model said in place of an answer."""
+    refusal = said.get("refusal")
+    return refusal if isinstance(refusal, str) else ""
 
 
 def tool_calls_of(said: dict[str, Any]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from .._errors import error_object
-from ._reply import call_id, first_choice, message_id, reasoning_of, stop_of, text_in, usage_of
+from ._reply import call_id, first_choice, message_id, reasoning_of, refusal_in, stop_of, text_in, usage_of
 from ._sse import Event, event_bytes, object_of
 
 
@@ -128,9 +128,9 @@ class MessageStream:
             if not self._calls:
                 yield from self._piece("thinking", thought)
         text = text_in(delta.get("content"))
-        if not text and delta.get("refusal"):
-            text, self._refusal = delta["refusal"], True
-        if isinstance(text, str) and text:
+        if not text and (refusal := refusal_in(delta)):
+            text, self._refusal = refusal, True
+        if text:
             self._text.append(text)
             if self._calls:
                 self._late.append(text)
