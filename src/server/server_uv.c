@@ -55,6 +55,8 @@ void agx_server_worker_fed(agx_server *s)
 {
         agx_worker *w = agx_supervisor_uv_ready(&s->supervisor);
 
+        if (!w)
+                return;
         w->worked = true;
         agx_stream_touch(&w->channel);
 }

@@ -179,6 +179,23 @@ def test_a_worker_killed_as_it_writes_the_result(scene: Scene, http_sync_ms: int
     assert lines == {"start a": 1, "end a": 1, "start c": 1, "end c": 1}
 
 
+@BOTH
+def test_a_worker_that_is_gone_but_for_its_death(scene: Scene, http_sync_ms: int | None) -> None:
+    """Its channel has ended: what is called now is left to the next worker."""
+
+    async def main() -> None:
+        async with RuntimeClient(scene.shim.url, http_sync_ms=http_sync_ms, **KNOBS) as client:
+            await client.remote(len, "x")
+            lost = asyncio.create_task(client.remote(t.hang_up, str(scene.journal), 30))
+            await scene.has("hung up")
+            assert await scene.call(client, "b") == t.value_of("b", 64)
+            with pytest.raises(WorkerExited):
+                await lost
+
+    asyncio.run(main())
+    assert scene.lines() == {"hung up": 1, "start b": 1, "end b": 1}
+
+
 def is_asleep(pid: int) -> bool:
     """Whether all its threads have slept, and switched nothing, for a while."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 
 
@@ -29,6 +30,14 @@ def work(journal: str, key: str, seconds: float, size: int, ballast: bytes = b""
     time.sleep(seconds)
     note(journal, "end", key)
     return value_of(key, size)
+
+
+def hang_up(journal: str, seconds: float) -> None:
+    """Ends the worker's side of its channel, descriptor 3, as a death does; the death itself is yet to come."""
+    with socket.socket(fileno=os.dup(3)) as channel:
+        channel.shutdown(socket.SHUT_WR)
+    note(journal, "hung", "up")
+    time.sleep(seconds)
 
 
 async def work_async(journal: str, key: str, seconds: float, size: int, ballast: bytes = b"") -> bytes:
