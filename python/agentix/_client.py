@@ -8,15 +8,13 @@ resolving names, TLS, pickling.
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from pickle import dumps
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from . import _address, _ambient
-from ._callable import RemoteCallable
-from ._core import ClientCore, dumps_plain, loads_plain
+from . import _address, _loops
+from ._core import ClientCore, RemoteCall
 from ._failures import (
     CallTimeout,
     RemoteCallError,
@@ -28,7 +26,7 @@ from ._failures import (
 from ._feeds import Feeds
 from ._namespaces import AsyncClientNamespace, SideChannels
 from ._result import Failed, Ok, Result
-from ._stream import RemoteStream, decode
+from ._stream import DECODE_HERE_MAX, RemoteStream, decode
 from .provider import _checks
 from .runtime.shared.safepickle import ReturnLoader, restricted_loads
 
@@ -41,9 +39,7 @@ __all__ = ["HealthResponse", "RemoteCall", "RuntimeClient"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 
-_PICKLE_PROTOCOL = 5
 _LOOKUP_SECONDS = 30.0
 _GRACE_MAX_SECONDS = 1e6
 # So many times 5 ms close() waits for cancels to leave.
@@ -57,38 +53,6 @@ class HealthResponse:
     status: str
     version: str
     instance: str | None = None
-
-
-class RemoteCall(Coroutine[Any, Any, R_co]):
-    """A remote call that has not begun: await it once, or give it to `asyncio.create_task`, `gather`, `wait_for`."""
-
-    __slots__ = ("_coroutine",)
-
-    def __init__(self, coroutine: Coroutine[Any, Any, R_co]) -> None:
-        self._coroutine = coroutine
-
-    def __await__(self) -> Generator[Any, Any, R_co]:
-        return self._coroutine.__await__()
-
-    def __aiter__(self) -> AsyncIterator[Any]:
-        """Iterate over the items of a target that is a generator. Raises TypeError at the first step if it is none."""
-        return _items_of(self._coroutine)
-
-    def send(self, value: Any, /) -> Any:
-        return self._coroutine.send(value)
-
-    def throw(self, typ: Any, val: Any = None, tb: TracebackType | None = None, /) -> Any:
-        if val is None and tb is None:
-            return self._coroutine.throw(typ)
-        if not isinstance(val, BaseException):
-            val = typ() if val is None else typ(val)
-        return self._coroutine.throw(val.with_traceback(tb))
-
-    def close(self) -> None:
-        self._coroutine.close()
-
-    def __repr__(self) -> str:
-        return f"<RemoteCall of {self._coroutine!r}>"
 
 
 async def _items_of(call: Awaitable[Any]) -> AsyncIterator[Any]:
@@ -152,8 +116,6 @@ class RuntimeClient:
             reconnection, reconnection_attempts, reconnection_delay, reconnection_delay_max, randomization_factor
         )
         self._base_url = address.shown
-        self._call_deadline = call_deadline
-        self._closed = False
         self._shell = _Shell(address, call_deadline, ssl)
         self._core = self._shell.core = ClientCore(
             self._shell,
@@ -168,13 +130,16 @@ class RuntimeClient:
             timeout=float(timeout),
             http_sync=-1.0 if http_sync_ms is None else float(http_sync_ms),
             grace=min(float(cancel_grace), _GRACE_MAX_SECONDS),
+            deadline=-1.0 if call_deadline is None else float(call_deadline),
+            load_here=DECODE_HERE_MAX,
             **knobs,
         )
+        self._remote = self._core.remote
         self._shell.side.core = self._core
         self._shell.feeds.begin(self._core)
 
     def __repr__(self) -> str:
-        return f"<RuntimeClient of {self._base_url}{', closed' if self._closed else ''}>"
+        return f"<RuntimeClient of {self._base_url}{', closed' if self._core.closed else ''}>"
 
     def remote(
         self, fn: Callable[P, Awaitable[R]] | Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
@@ -185,9 +150,7 @@ class RuntimeClient:
         cannot be pickled. Awaiting raises `RemoteCallError` if `fn` failed, `CallTimeout`, `RuntimeUnreachable`, or
         `RestrictedUnpickleError` if the value is of a kind that is not taken from a sandbox.
         """
-        name = RemoteCallable._resolve(fn)  # pyright: ignore[reportPrivateUsage]
-        arguments = dumps_plain(args, kwargs) or dumps((args, kwargs), _PICKLE_PROTOCOL)
-        return RemoteCall(_perform(self, fn, name, arguments, _ambient.capture()))
+        return self._remote(fn, args, kwargs)
 
     async def try_remote(
         self, fn: Callable[P, Awaitable[R]] | Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
@@ -219,7 +182,7 @@ class RuntimeClient:
 
         What the sandbox has written so far is waited for, two seconds at most.
         """
-        self._closed = True
+        self._core.closed = True
         try:
             await self._shell.feeds.finish()
             await self._shell.say_cancels()
@@ -230,7 +193,7 @@ class RuntimeClient:
         await self._shell.settle()
 
     async def __aenter__(self) -> "RuntimeClient":
-        self._closed = False
+        self._core.closed = False
         self._shell.feeds.silent = False
         await self._core.connect()
         return self
@@ -239,35 +202,15 @@ class RuntimeClient:
         await self.close()
 
     def _must_be_open(self) -> None:
-        if self._closed:
-            raise RuntimeUnreachable(f"the client of {self._base_url} is closed")
+        if self._core.closed:
+            raise self._shell.refusal()
 
 
-async def _perform(
-    client: RuntimeClient, fn: Callable[..., Any], name: str, arguments: bytes, context: bytes | None
-) -> Any:
-    """One call of `fn`, from its pickled arguments to its value."""
-    if client._closed:  # pyright: ignore[reportPrivateUsage]
-        client._must_be_open()  # pyright: ignore[reportPrivateUsage]
-    value = await client._core.call(name, arguments, context, client._call_deadline)  # pyright: ignore[reportPrivateUsage]
-    if type(value) is bytes:
-        plain = loads_plain(value)
-        if plain is not NotImplemented:
-            return plain
-    elif type(value) is RemoteStream:
-        value.load = ReturnLoader(fn)
-        return value
-    if not value:  # an end and nothing before it: a stream without items
-        return RemoteStream(None, restricted_loads)
-    return await decode(value, ReturnLoader(fn))
-
-
-_perform.__qualname__ = "RuntimeClient.remote"  # what "was never awaited" names
 RuntimeClient.__module__ = "agentix"
 
 
 class _Shell:
-    """What the core asks of Python: connections it cannot make itself, and exceptions."""
+    """What the core asks of Python: connections it cannot make itself, values, and exceptions."""
 
     core: ClientCore
 
@@ -294,6 +237,47 @@ class _Shell:
         if kind == "deadline":
             return CallTimeout(f"{name} exceeded deadline of {self._call_deadline}s")
         return RuntimeUnreachable(f"the runtime at {self._address.shown} is not reachable: {detail}")
+
+    def refusal(self) -> RuntimeUnreachable:
+        """Return the exception for a call of a client that is closed."""
+        return RuntimeUnreachable(f"the client of {self._address.shown} is closed")
+
+    def load(self, value: Any, fn: Callable[..., Any]) -> Any:
+        """Return what a call of `fn` gives: its value, from the pickle that came, or a stream."""
+        if type(value) is RemoteStream:
+            value.load = ReturnLoader(fn)
+            return value
+        if not value:  # an end and nothing before it: a stream without items
+            return RemoteStream(None, restricted_loads)
+        return ReturnLoader(fn)(value)
+
+    async def load_large(self, value: Any, fn: Callable[..., Any]) -> Any:
+        """Do the same for a pickle that takes long, without holding the event loop up."""
+        return await decode(value, ReturnLoader(fn))
+
+    items_of = staticmethod(_items_of)
+    inside = staticmethod(_loops.inside)
+
+    def origin(self, depth: int) -> "list[tuple[str, int, str]]":
+        """Return where `remote` was called: file, line and function of the last `depth` frames."""
+        found: list[tuple[str, int, str]] = []
+        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+        while frame is not None and len(found) < depth:
+            found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+            frame = frame.f_back
+        return found[::-1]
+
+    def never_awaited(self, origin: "list[tuple[str, int, str]]") -> None:
+        """Warn of a call that was made there and never begun, as the interpreter does of its own coroutines."""
+        import linecache
+        import traceback
+        import warnings
+
+        frames = traceback.format_list(
+            [(file, line, name, linecache.getline(file, line)) for file, line, name in origin]
+        )
+        text = "coroutine 'RuntimeClient.remote' was never awaited\nCoroutine created at (most recent call last)\n"
+        warnings.warn((text + "".join(frames)).rstrip("\n"), RuntimeWarning, stacklevel=2)
 
     def open(self, serial: int) -> None:
         """Begin to open a connection; its end is `core.opened` or `core.lost`."""

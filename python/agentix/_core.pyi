@@ -1,8 +1,11 @@
 """The C engine. Private; each part is described in its own file under python/ext/."""
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
 from os import PathLike
-from typing import Any, TypedDict, final
+from types import TracebackType
+from typing import Any, TypedDict, TypeVar, final
+
+_R_co = TypeVar("_R_co", covariant=True)
 
 __version__: str
 
@@ -162,6 +165,7 @@ class ClientCore:
 
     session: str
     bound: bool
+    closed: bool
     here: bool
     instance: str
     """Of the server that the link is with; empty if that is not known."""
@@ -185,10 +189,10 @@ class ClientCore:
         jitter: float,
         http_sync: float,
         grace: float,
+        deadline: float,
+        load_here: int,
     ) -> None: ...
-    def call(self, name: str, arguments: bytes, context: bytes | None, deadline: float | None, /) -> Awaitable[Any]:
-        """Its value is a pickle; empty for a stream without items; or, of a stream, what `shell.stream` gave."""
-
+    def remote(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /) -> RemoteCall[Any]: ...
     def health(self) -> Awaitable[tuple[str, str, str]]: ...
     def connect(self) -> Awaitable[None]: ...
     def close(self, why: str, /) -> None: ...
@@ -203,6 +207,23 @@ class ClientCore:
     def taken(self, n: int, /) -> None: ...
     def hurry(self) -> None: ...
     def joined(self, nsp: str, /) -> int: ...
+
+# ---- client_call.c ----
+
+@final
+class RemoteCall(Coroutine[Any, Any, _R_co]):
+    """A remote call that has not begun: await it once, or give it to `asyncio.create_task`, `gather`, `wait_for`."""
+
+    __name__: str
+    __qualname__: str
+    cr_running: bool
+    def __await__(self) -> Generator[Any, Any, _R_co]: ...
+    def __aiter__(self) -> AsyncIterator[Any]:
+        """Iterate over the items of a target that is a generator. Raises TypeError at the first step if it is none."""
+
+    def send(self, value: Any, /) -> Any: ...
+    def throw(self, typ: Any, val: Any = None, tb: TracebackType | None = None, /) -> Any: ...
+    def close(self) -> None: ...
 
 # ---- client_pending.c ----
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._core import Pending
 
-__all__ = ["RemoteStream", "decode"]
+__all__ = ["DECODE_HERE_MAX", "RemoteStream", "decode"]
 
-_DECODE_HERE_MAX = 1 << 20
+DECODE_HERE_MAX = 1 << 20
 """Bytes: larger values are decoded in a thread, so that the event loop goes on."""
 
 
 async def decode(value: Any, load: Callable[[Any], Any]) -> Any:
     """Return what `load` makes of a pickle, without holding the event loop up for long."""
-    return await asyncio.to_thread(load, value) if len(value) > _DECODE_HERE_MAX else load(value)
+    return await asyncio.to_thread(load, value) if len(value) > DECODE_HERE_MAX else load(value)
 
 
 class RemoteStream(AsyncIterator[Any]):
@@ -47,7 +47,7 @@ class RemoteStream(AsyncIterator[Any]):
         while not self._ended:
             if self._items:
                 value = self._items[0]
-                if len(value) <= _DECODE_HERE_MAX:
+                if len(value) <= DECODE_HERE_MAX:
                     return self.load(self._take())
                 loaded = await decode(value, self.load)
                 if self._items and self._items[0] is value:  # a step that is cancelled above leaves it there

@@ -106,7 +106,7 @@ static agx_client_call *next_call(client_core *core, bool *items)
         return call ? call : agx_client_next_done(core->client);
 }
 
-int client_process(client_core *core, bool direct)
+static int process(client_core *core, bool direct, bool all)
 {
         PyObject *type = NULL, *error = NULL, *traceback = NULL;
         agx_client_call *call;
@@ -119,7 +119,7 @@ int client_process(client_core *core, bool direct)
                 /* A task that is being resumed calls us: the callback that resumed it goes on with the rest. */
                 bool items = false;
 
-                call = core->resuming ? NULL : next_call(core, &items);
+                call = core->resuming && !all ? NULL : next_call(core, &items);
                 if (call && (items ? client_items_hand_out : hand_out)(core, call, direct) < 0) {
                         Py_XDECREF(type);
                         Py_XDECREF(error);
@@ -132,6 +132,16 @@ int client_process(client_core *core, bool direct)
         if (type)
                 PyErr_Restore(type, error, traceback);
         return type ? -1 : 0;
+}
+
+int client_process(client_core *core, bool direct)
+{
+        return process(core, direct, false);
+}
+
+int client_process_all(client_core *core)
+{
+        return process(core, false, true);
 }
 
 static PyObject *processed(client_core *core, bool direct)
@@ -222,6 +232,7 @@ static int rebind(client_core *core, PyObject *loop)
         core->loop_is_dead = false;
         Py_CLEAR(core->loop);
         core->loop = Py_NewRef(loop);
+        client_wait_bind(core);
         return 0;
 }
 
@@ -241,21 +252,9 @@ static agx_view bytes_view(PyObject *bytes)
         char *p;
         Py_ssize_t n;
 
-        if (bytes == Py_None || PyBytes_AsStringAndSize(bytes, &p, &n) < 0)
+        if (PyBytes_AsStringAndSize(bytes, &p, &n) < 0)
                 return AGX_VIEW_NULL;
         return agx_view_of(p, (size_t)n);
-}
-
-static int deadline_of(PyObject *seconds, uint64_t *ms)
-{
-        double s = seconds == Py_None ? 0 : PyFloat_AsDouble(seconds);
-
-        *ms = UINT64_MAX;
-        if (PyErr_Occurred())
-                return -1;
-        if (seconds != Py_None && s < 1e12)
-                *ms = (uint64_t)(s * 1000.0 + 0.999);
-        return 0;
 }
 
 /* Before a call is given to a connection: notice those that the server has closed while we did not look. */
@@ -269,43 +268,47 @@ static uint64_t look(client_core *core)
         return now;
 }
 
-static PyObject *begun(client_core *core, client_pending *p, int r, agx_client_call *call)
+static client_pending *begun(client_core *core, client_pending *p, int r, agx_client_call *call)
 {
         if (r < 0) {
                 Py_DECREF((PyObject *)p);
-                return PyErr_NoMemory();
+                PyErr_NoMemory();
+                return NULL;
         }
         client_pending_enter(p, call);
-        if (client_process(core, false) < 0) {
-                Py_DECREF((PyObject *)p);
-                return NULL;
-        }
-        return (PyObject *)p;
+        if (client_process(core, false) < 0)
+                Py_CLEAR(p);
+        return p;
 }
 
-/* call(name: str, arguments: bytes, context: bytes | None, deadline: float | None) -> Pending */
-static PyObject *core_call(PyObject *self, PyObject *const *args, Py_ssize_t n)
+static void refuse(client_core *core)
 {
-        client_core *core = core_of(self);
+        PyObject *error = PyObject_CallMethodObjArgs(core->shell, core->s_refusal, NULL);
+
+        if (error)
+                PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+        Py_XDECREF(error);
+}
+
+client_pending *client_start(client_core *core, PyObject *name, PyObject *arguments, PyObject *context)
+{
         agx_client_call *call = NULL;
-        uint64_t deadline;
-        const char *name;
-        Py_ssize_t size;
         client_pending *p;
+        const char *text;
+        Py_ssize_t size;
         int r;
 
-        if (n != 4 || !PyBytes_Check(args[1]) || (args[2] != Py_None && !PyBytes_Check(args[2]))) {
-                PyErr_SetString(PyExc_TypeError, "call(name: str, arguments: bytes, context: bytes | None, deadline)");
+        if (core->closed) {
+                refuse(core);
                 return NULL;
         }
-        name = PyUnicode_AsUTF8AndSize(args[0], &size);
-        if (!name || deadline_of(args[3], &deadline) < 0 || bind_loop(core) < 0)
-                return NULL;
-        p = client_pending_new(core, args[0], args[1], args[2]);
+        text = PyUnicode_AsUTF8AndSize(name, &size);
+        p = text && bind_loop(core) == 0 ? client_pending_new(core, name, arguments, context) : NULL;
         if (!p)
                 return NULL;
-        r = agx_client_start_stream(core->client, agx_view_of(name, (size_t)size), bytes_view(args[1]),
-                                    bytes_view(args[2]), AGX_CLIENT_STREAM_WINDOW, deadline, p, look(core), &call);
+        r = agx_client_start_stream(core->client, agx_view_of(text, (size_t)size), bytes_view(arguments),
+                                    context ? bytes_view(context) : AGX_VIEW_NULL, AGX_CLIENT_STREAM_WINDOW,
+                                    core->allowed_ms, p, look(core), &call);
         return begun(core, p, r, call);
 }
 
@@ -321,7 +324,7 @@ static PyObject *ask(client_core *core, question start)
         if (!p)
                 return NULL;
         r = start(core->client, p, client_now(), &call);
-        return begun(core, p, r, call);
+        return (PyObject *)begun(core, p, r, call);
 }
 
 static PyObject *core_health(PyObject *self, PyObject *ignored)
@@ -469,6 +472,22 @@ static PyObject *core_here(PyObject *self, void *closure)
         return PyBool_FromLong(here);
 }
 
+static PyObject *core_closed(PyObject *self, void *closure)
+{
+        (void)closure;
+        return PyBool_FromLong(core_of(self)->closed);
+}
+
+static int core_set_closed(PyObject *self, PyObject *value, void *closure)
+{
+        int closed = value ? PyObject_IsTrue(value) : 0;
+
+        (void)closure;
+        if (closed >= 0)
+                core_of(self)->closed = closed;
+        return closed < 0 ? -1 : 0;
+}
+
 /* ---- construction ---- */
 
 static int set_unix(client_core *core, const char *path, Py_ssize_t n)
@@ -528,6 +547,23 @@ static int collect(client_core *core)
                        : -1;
 }
 
+/* What a call is made with. */
+static int collect_calls(client_core *core)
+{
+        PyObject *callable = agx_ext_take_from("agentix._callable", "RemoteCallable");
+
+        core->known = agx_ext_take_from("agentix._callable", "_known");
+        core->resolve = callable ? PyObject_GetAttrString(callable, "_resolve") : NULL;
+        core->carriers = agx_ext_take_from("agentix._ambient", "_capture");
+        core->capture = agx_ext_take_from("agentix._ambient", "capture");
+        core->dumps = agx_ext_take_from("pickle", "dumps");
+        core->origin_depth = agx_ext_take_from("sys", "get_coroutine_origin_tracking_depth");
+        Py_XDECREF(callable);
+        return core->known && core->resolve && core->carriers && core->capture && core->dumps && core->origin_depth
+                       ? 0
+                       : -1;
+}
+
 static int seed(agx_client_config *config)
 {
         if (getrandom(config->session, sizeof(config->session), 0) == (ssize_t)sizeof(config->session) &&
@@ -556,8 +592,9 @@ typedef struct options {
         const char *unix_path, *host, *authority, *prefix, *headers, *token;
         Py_ssize_t n_unix_path, n_authority, n_prefix, n_headers, n_token;
         int port, secure, reconnect;
-        double timeout, delay, delay_max, jitter, http_sync, grace;
+        double timeout, delay, delay_max, jitter, http_sync, grace, deadline;
         unsigned attempts;
+        Py_ssize_t load_here;
 } options;
 
 static agx_client_config config_of(const options *o)
@@ -582,15 +619,16 @@ static agx_client_config config_of(const options *o)
 
 static int parse(options *o, PyObject *args, PyObject *kwargs)
 {
-        static char *names[] = {"shell",   "unix_path", "host",   "port",      "authority", "prefix",
-                                "headers", "token",     "secure", "timeout",   "reconnect", "attempts",
-                                "delay",   "delay_max", "jitter", "http_sync", "grace",     NULL};
+        static char *names[] = {"shell",  "unix_path", "host",    "port",      "authority", "prefix", "headers",
+                                "token",  "secure",    "timeout", "reconnect", "attempts",  "delay",  "delay_max",
+                                "jitter", "http_sync", "grace",   "deadline",  "load_here", NULL};
 
-        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O$z#zis#s#s#z#pdpIddddd:ClientCore", names, &o->shell,
+        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O$z#zis#s#s#z#pdpIddddddn:ClientCore", names, &o->shell,
                                          &o->unix_path, &o->n_unix_path, &o->host, &o->port, &o->authority,
                                          &o->n_authority, &o->prefix, &o->n_prefix, &o->headers, &o->n_headers,
                                          &o->token, &o->n_token, &o->secure, &o->timeout, &o->reconnect, &o->attempts,
-                                         &o->delay, &o->delay_max, &o->jitter, &o->http_sync, &o->grace))
+                                         &o->delay, &o->delay_max, &o->jitter, &o->http_sync, &o->grace, &o->deadline,
+                                         &o->load_here))
                 return -1;
         if (o->timeout > 0 && o->timeout < 1e9 && o->delay >= 0 && o->delay < 1e9 && o->delay_max >= 0 &&
             o->delay_max < 1e9 && o->jitter >= 0 && o->jitter <= 1 && o->http_sync < 1e12 && o->grace >= 0 &&
@@ -605,14 +643,19 @@ static int set_up(client_core *core, PyTypeObject *type, const options *o)
         agx_client_config config = config_of(o);
 
         core->shell = Py_NewRef(o->shell);
+        core->epoll = -1;
         core->address.family = AF_UNSPEC;
         if (o->unix_path && set_unix(core, o->unix_path, o->n_unix_path) < 0)
                 return -1;
         if (o->host && !o->secure && o->port > 0 && o->port < 65536)
                 set_tcp(core, o->host, (uint16_t)o->port);
+        core->allowed_ms =
+                o->deadline < 0 || o->deadline >= 1e12 ? UINT64_MAX : (uint64_t)(o->deadline * 1000.0 + 0.999);
+        core->load_here = o->load_here;
+        core->call_type = PyObject_GetAttrString((PyObject *)type, "_call");
         core->pending_type = PyObject_GetAttrString((PyObject *)type, "_pending");
         core->body_type = PyObject_GetAttrString((PyObject *)type, "_body");
-        if (!core->pending_type || !core->body_type || collect(core) < 0)
+        if (!core->call_type || !core->pending_type || !core->body_type || collect(core) < 0 || collect_calls(core) < 0)
                 return -1;
         return begin(core, &config);
 }
@@ -640,6 +683,7 @@ static int core_traverse(PyObject *self, visitproc visit, void *arg)
         Py_VISIT(Py_TYPE(self));
         Py_VISIT(core->shell);
         Py_VISIT(core->loop);
+        Py_VISIT(core->ready);
         Py_VISIT(core->empty);
         Py_VISIT(core->on_readable);
         Py_VISIT(core->on_writable);
@@ -674,6 +718,7 @@ static int core_clear(PyObject *self)
         drop_pending(core);
         Py_CLEAR(core->shell);
         Py_CLEAR(core->loop);
+        client_wait_unbind(core);
         Py_CLEAR(core->on_readable);
         Py_CLEAR(core->on_writable);
         Py_CLEAR(core->on_timer);
@@ -697,6 +742,13 @@ static void core_dealloc(PyObject *self)
         Py_CLEAR(core->get_loop);
         Py_CLEAR(core->cancelled_error);
         Py_CLEAR(core->copy_context);
+        Py_CLEAR(core->known);
+        Py_CLEAR(core->resolve);
+        Py_CLEAR(core->carriers);
+        Py_CLEAR(core->capture);
+        Py_CLEAR(core->dumps);
+        Py_CLEAR(core->origin_depth);
+        Py_CLEAR(core->call_type);
         Py_CLEAR(core->pending_type);
         Py_CLEAR(core->body_type);
 #define X(name) Py_CLEAR(core->s_##name);
@@ -707,7 +759,7 @@ static void core_dealloc(PyObject *self)
 }
 
 static PyMethodDef core_methods[] = {
-        {"call", (PyCFunction)(void (*)(void))core_call, METH_FASTCALL, NULL},
+        {"remote", (PyCFunction)(void (*)(void))client_call_make, METH_FASTCALL, NULL},
         {"health", core_health, METH_NOARGS, NULL},
         {"connect", core_connect, METH_NOARGS, NULL},
         {"close", core_close, METH_VARARGS, NULL},
@@ -729,11 +781,9 @@ static PyMethodDef core_methods[] = {
 };
 
 static PyGetSetDef core_getset[] = {
-        {"bound", core_bound, NULL, NULL, NULL},
-        {"here", core_here, NULL, NULL, NULL},
-        {"instance", client_side_instance, NULL, NULL, NULL},
-        {"session", core_session, NULL, NULL, NULL},
-        {NULL, NULL, NULL, NULL, NULL},
+        {"bound", core_bound, NULL, NULL, NULL},     {"closed", core_closed, core_set_closed, NULL, NULL},
+        {"here", core_here, NULL, NULL, NULL},       {"instance", client_side_instance, NULL, NULL, NULL},
+        {"session", core_session, NULL, NULL, NULL}, {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot core_slots[] = {
@@ -757,14 +807,17 @@ static PyType_Spec core_spec = {
 
 int agx_ext_add_client(PyObject *module)
 {
-        PyObject *pending = client_pending_type(module), *body = client_body_type(module), *core = NULL;
+        PyObject *call = client_call_type(module), *pending = client_pending_type(module),
+                 *body = client_body_type(module), *core = NULL;
         int r = -1;
 
-        if (pending && body)
+        if (call && pending && body)
                 core = PyType_FromModuleAndSpec(module, &core_spec, NULL);
-        if (core && PyObject_SetAttrString(core, "_pending", pending) == 0 &&
-            PyObject_SetAttrString(core, "_body", body) == 0)
+        if (core && PyObject_SetAttrString(core, "_call", call) == 0 &&
+            PyObject_SetAttrString(core, "_pending", pending) == 0 &&
+            PyObject_SetAttrString(core, "_body", body) == 0 && PyModule_AddObjectRef(module, "RemoteCall", call) == 0)
                 r = PyModule_AddObjectRef(module, "ClientCore", core);
+        Py_XDECREF(call);
         Py_XDECREF(pending);
         Py_XDECREF(body);
         Py_XDECREF(core);

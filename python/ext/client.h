@@ -2,7 +2,9 @@
  *
  *     client.c          the type ClientCore: what Python calls, the loop it is bound to, the timer
  *     client_links.c    connections: descriptors or transports under the brain's wishes
- *     client_pending.c  the type Pending: what a call's coroutine awaits
+ *     client_call.c     the type RemoteCall: what remote() returns
+ *     client_pending.c  the type Pending: what a call awaits
+ *     client_wait.c     waiting for a reply without a turn of the loop
  *     client_value.c    what came becomes objects; the type Body: a large value
  *     client_items.c    calls that turn out to be streams
  *     client_side.c     side channels
@@ -26,6 +28,11 @@ typedef struct agx_ext_link client_link;
 
 /* A name of each object method we call, interned once. */
 #define CLIENT_NAMES(X)                                                                                                \
+        X(_debug)                                                                                                      \
+        X(_must_cancel)                                                                                                \
+        X(_scheduled)                                                                                                  \
+        X(_stopping)                                                                                                   \
+        X(_when)                                                                                                       \
         X(abort)                                                                                                       \
         X(add_reader)                                                                                                  \
         X(add_writer)                                                                                                  \
@@ -35,12 +42,19 @@ typedef struct agx_ext_link client_link;
         X(context)                                                                                                     \
         X(fail)                                                                                                        \
         X(hear)                                                                                                        \
+        X(inside)                                                                                                      \
         X(is_closed)                                                                                                   \
         X(is_running)                                                                                                  \
+        X(items_of)                                                                                                    \
+        X(load)                                                                                                        \
+        X(load_large)                                                                                                  \
+        X(never_awaited)                                                                                               \
         X(open)                                                                                                        \
+        X(origin)                                                                                                      \
         X(remove_reader)                                                                                               \
         X(remove_writer)                                                                                               \
         X(put)                                                                                                         \
+        X(refusal)                                                                                                     \
         X(run)                                                                                                         \
         X(stream)                                                                                                      \
         X(write)
@@ -48,14 +62,16 @@ typedef struct agx_ext_link client_link;
 struct agx_ext_client {
         PyObject_HEAD
         agx_client *client;
-        PyObject *
-                shell; /* Python's: open(serial), cancel(serial), fail(kind, name, detail), stream(pending), hear(...) */
-        PyObject *loop;            /* NULL: none yet */
-        PyObject *get_loop;        /* asyncio.get_running_loop */
-        PyObject *cancelled_error; /* asyncio.CancelledError */
-        PyObject *copy_context;    /* contextvars.copy_context */
-        PyObject *empty;           /* a contextvars.Context: callbacks must not hold a caller's variables */
-        PyObject *pending_type;
+        PyObject *shell;                /* Python's: _Shell in agentix/_client.py */
+        PyObject *loop;                 /* NULL: none yet */
+        PyObject *get_loop;             /* asyncio.get_running_loop */
+        PyObject *cancelled_error;      /* asyncio.CancelledError */
+        PyObject *copy_context;         /* contextvars.copy_context */
+        PyObject *empty;                /* a contextvars.Context: callbacks must not hold a caller's variables */
+        PyObject *known, *resolve;      /* names of targets: those that are known, and what finds one */
+        PyObject *carriers, *capture;   /* of the ambient context: who has any, and what asks them */
+        PyObject *dumps, *origin_depth; /* pickle.dumps, sys.get_coroutine_origin_tracking_depth */
+        PyObject *call_type, *pending_type;
         PyObject *body_type;
         PyObject *on_readable, *on_writable, *on_timer;
         PyObject *timer; /* a TimerHandle, or NULL */
@@ -64,11 +80,16 @@ struct agx_ext_client {
 #define X(name) PyObject *s_##name;
         CLIENT_NAMES(X)
 #undef X
+        PyObject *ready, *tasks, *eager; /* of the loop, see client_wait.c; NULL with epoll -1 */
+        int epoll;
         client_link **links; /* by slot; NULL: free */
         size_t n_links;
         uint64_t n_opened;       /* serial numbers given out */
         client_pending *pending; /* those in flight, doubly linked, owned */
         bool resuming;           /* a task is being stepped inside one of our callbacks */
+        bool closed;             /* calls are refused, until it is set otherwise */
+        uint64_t allowed_ms;     /* how long a call may take; UINT64_MAX: no bound */
+        Py_ssize_t load_here;    /* larger values, in bytes, are loaded in a thread */
         bool loop_is_dead;       /* the bound loop was closed: it must not be called */
         struct {
                 int family; /* AF_UNSPEC: the shell opens connections */
@@ -105,6 +126,8 @@ uint64_t client_now(void);
 /* Carries out wishes and hands out finished calls. `direct`: called by the loop, with no task running, so tasks may be
  * resumed on the spot. 0, or -1 with an exception that ended a task and must leave the loop. */
 int client_process(client_core *core, bool direct);
+/* Not `direct`, and of all that have finished, also inside of a task that is being resumed. */
+int client_process_all(client_core *core);
 
 /* client_links.c */
 int client_link_open(client_core *core, agx_client_conn *conn);
@@ -137,11 +160,33 @@ PyObject *client_side_taken(PyObject *self, PyObject *number);
 PyObject *client_side_hurry(PyObject *self, PyObject *ignored);
 PyObject *client_side_joined(PyObject *self, PyObject *nsp);
 
+/* client.c */
+/* Begins a call: its Pending. What it is given must be held until that is done. NULL with an exception. */
+client_pending *client_start(client_core *core, PyObject *name, PyObject *arguments, PyObject *context);
+
+/* client_wait.c */
+/* The loop has become another one, or none. */
+void client_wait_bind(client_core *core);
+void client_wait_unbind(client_core *core);
+/* Waits for the end of a call that was just begun, if the loop would do nothing else. 0, whether it has ended or not, or
+ * -1 as client_process(). */
+int client_wait(client_core *core, client_pending *pending);
+
+/* client_call.c */
+PyObject *client_call_make(PyObject *core, PyObject *const *args, Py_ssize_t n);
+PyObject *client_call_type(PyObject *module);
+
 /* client_pending.c */
 client_pending *client_pending_new(client_core *core, PyObject *name, PyObject *arguments, PyObject *context);
 void client_pending_enter(client_pending *pending, agx_client_call *call);
 /* Its call goes on under another; it ends with `value`, which is taken over. */
 void client_pending_hand_over(client_pending *pending, client_pending *other, PyObject *value);
+/* Its outcome: a new reference, or NULL with the exception. */
+PyObject *client_pending_take(client_pending *pending);
+/* Nobody waits for it any more: the call is abandoned, if it has not ended. As client_process(). */
+int client_pending_leave(client_pending *pending);
+/* Raises StopIteration with a value, which is given away: NULL. */
+PyObject *client_stop_with(PyObject *value);
 /* Ends with the exception that was just raised; the call is abandoned. */
 void client_pending_fail(client_pending *pending);
 /* The call is done: takes the outcome over. */

@@ -249,6 +249,11 @@ static PyObject *pending_result(PyObject *self, PyObject *ignored)
         return NULL;
 }
 
+PyObject *client_pending_take(client_pending *p)
+{
+        return pending_result((PyObject *)p, NULL);
+}
+
 static PyObject *pending_exception(PyObject *self, PyObject *ignored)
 {
         client_pending *p = (client_pending *)self;
@@ -304,15 +309,16 @@ static PyObject *pending_cancel(PyObject *self, PyObject *args, PyObject *kwargs
         return Py_NewRef(Py_True);
 }
 
+int client_pending_leave(client_pending *p)
+{
+        return abandon(p, NULL) ? client_process(p->core, false) : 0;
+}
+
 /* The coroutine that waits is being closed. */
 static PyObject *pending_close(PyObject *self, PyObject *ignored)
 {
-        client_pending *p = (client_pending *)self;
-
         (void)ignored;
-        if (abandon(p, NULL) && client_process(p->core, false) < 0)
-                return NULL;
-        return Py_NewRef(Py_None);
+        return client_pending_leave((client_pending *)self) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 /* Something is thrown into the coroutine that waits: throw(type, value=None, traceback=None) of generators. */
@@ -323,7 +329,7 @@ static PyObject *pending_throw(PyObject *self, PyObject *args)
 
         if (!PyArg_ParseTuple(args, "O|OO:throw", &type, &value, &traceback))
                 return NULL;
-        if (abandon(p, NULL) && client_process(p->core, false) < 0)
+        if (client_pending_leave(p) < 0)
                 PyErr_Clear();
         if (PyExceptionInstance_Check(type))
                 PyErr_SetObject((PyObject *)Py_TYPE(type), type);
@@ -441,19 +447,23 @@ static PySendResult pending_send(PyObject *self, PyObject *value, PyObject **res
         return PYGEN_NEXT;
 }
 
-static PyObject *pending_next(PyObject *self)
+PyObject *client_stop_with(PyObject *value)
 {
-        PyObject *result, *stop;
-        PySendResult r = pending_send(self, NULL, &result);
+        PyObject *stop =
+                PyObject_CallFunctionObjArgs(PyExc_StopIteration, value, NULL); /* a tuple must not be unpacked */
 
-        if (r != PYGEN_RETURN)
-                return result;
-        stop = PyObject_CallFunctionObjArgs(PyExc_StopIteration, result, NULL); /* a tuple must not be unpacked */
-        Py_DECREF(result);
+        Py_DECREF(value);
         if (stop)
                 PyErr_SetObject(PyExc_StopIteration, stop);
         Py_XDECREF(stop);
         return NULL;
+}
+
+static PyObject *pending_next(PyObject *self)
+{
+        PyObject *result;
+
+        return pending_send(self, NULL, &result) == PYGEN_RETURN ? client_stop_with(result) : result;
 }
 
 /* ---- the type ---- */

@@ -188,6 +188,11 @@ void *agx_client_call_user(const agx_client_call *call)
         return call->user;
 }
 
+agx_client_conn *agx_client_call_conn(const agx_client_call *call)
+{
+        return call->conn;
+}
+
 const agx_client_result *agx_client_call_result(const agx_client_call *call)
 {
         return &call->result;

@@ -104,6 +104,8 @@ int agx_client_connect(agx_client *client, void *user, uint64_t now_ms, agx_clie
 /* The next finished call, or NULL. It is the shell's to free. */
 agx_client_call *agx_client_next_done(agx_client *client);
 void *agx_client_call_user(const agx_client_call *call);
+/* The connection on which its reply is to come, or NULL: it waits for one, or is awaited on the link. */
+agx_client_conn *agx_client_call_conn(const agx_client_call *call);
 void agx_client_call_set_user(agx_client_call *call, void *user);
 const agx_client_result *agx_client_call_result(const agx_client_call *call);
 /* Moves out the buffer that the result's views point into. */

@@ -141,7 +141,7 @@ class Sandbox(SandboxInfo):
         pickled, and `RemoteCallError`, `CallTimeout`, `RuntimeUnreachable` or `RestrictedUnpickleError` if the call
         fails.
         """
-        return self._connection().remote(fn, *args, **kwargs)
+        return (self._client or self._connection()).remote(fn, *args, **kwargs)
 
     async def try_remote(
         self, fn: Callable[P, Awaitable[R]] | Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
