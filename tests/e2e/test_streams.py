@@ -255,6 +255,7 @@ def test_a_link_that_is_cut_again_and_again_loses_nothing(
                         await asyncio.sleep(seed.random() * 0.1)
                         shim.cut()
 
+                await client.remote(len, "x")  # a first connection that is lost would be the end
                 cutting = asyncio.create_task(cut())
                 try:
                     results = await asyncio.gather(

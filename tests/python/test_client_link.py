@@ -103,6 +103,7 @@ def test_every_connection_dropped_again_and_again(run: Any, sync: int | None) ->
         options: dict[str, Any] = {"reconnection_attempts": 0, "reconnection_delay": 0.01}
         async with serving(socketio=True, http_sync_ms=sync, **options) as (server, client):
             blob = b"x" * 200_000
+            assert await client.remote(add, 1, 2) == 3  # a first connection that is lost would be the end
             calls = [asyncio.create_task(client.remote(nap, i / 100, (i, blob))) for i in range(40)]
             for _ in range(12):
                 await asyncio.sleep(0.03)
