@@ -289,8 +289,10 @@ void agx_supervisor_uv_wanted(agx_supervisor_uv *s)
 
 agx_worker *agx_supervisor_uv_ready(const agx_supervisor_uv *s)
 {
-        /* A channel that has ended tells of a death before the death itself is seen: what is given to such a worker is lost. */
-        return s->brain.state == AGX_SUPERVISOR_READY && !s->worker->channel.ended ? s->worker : NULL;
+        agx_worker *w = s->worker;
+
+        /* A channel that has ended tells of a death before the death itself is seen: what is given then is lost. */
+        return s->brain.state == AGX_SUPERVISOR_READY && w && !w->channel.ended ? w : NULL;
 }
 
 agx_worker *agx_supervisor_uv_find(const agx_supervisor_uv *s, uint64_t worker)
