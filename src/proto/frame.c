@@ -44,6 +44,8 @@ enum {
         ROWS
 };
 
+_Static_assert(ROWS <= 32, "a set of rows is 32 bits");
+
 static const agx_field rows[ROWS] = {
         [TYPE] = AGX_FIELD(agx_frame, type_text, "type", LAX_STR, "a str"),
         [CALL_ID] = AGX_FIELD(agx_frame, call_id, "call_id", STR, "a str"),
