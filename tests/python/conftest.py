@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from agentix import _feeds
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 
 @pytest.fixture(autouse=True)
