@@ -3,10 +3,10 @@
  * says ok, warning or failure, what it saw, and how to mend it. It changes nothing and always looks at everything.
  */
 #include "bundle/cache.h"
+#include "bundle/program.h"
 #include "cli/commands.h"
 #include "cli/json_field.h"
 #include "cli/plugins.h"
-#include "cli/program.h"
 #include "cli/unpacking.h"
 #include "oci/engine.h"
 

@@ -5,7 +5,7 @@
 #include "cli/plugins.h"
 
 #include "base/err.h"
-#include "cli/program.h"
+#include "bundle/program.h"
 #include "wire/json.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include "cli/sandboxes.h"
 
 #include "base/err.h"
-#include "cli/program.h"
+#include "bundle/program.h"
 #include "oci/engine.h"
 #include "oci/word.h"
 
