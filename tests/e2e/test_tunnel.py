@@ -11,15 +11,17 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from agentix.bridge import AbridgeError, Budget, ClientResponse, Proxy, Request, on
 from agentix.bridge._routes import raw_handler
+from agentix.provider.uv import UvProvider, UvProviderConfig
 from shim import Shim
 
-from agentix import RuntimeClient, SandboxId
+from agentix import RuntimeClient, SandboxConfig, SandboxId
 from agentix.provider import Sandbox
 from agentix.testing import serve
 
@@ -523,5 +525,21 @@ def test_a_budget() -> None:
                     async with http.post(url + "/v1/messages", json={}) as reply:
                         got.append(reply.status)
                 assert got == statuses
+
+    run(main)
+
+
+def test_from_inside_of_a_sandbox(worker_python: str) -> None:
+    async def main() -> None:
+        config = UvProviderConfig(reuse_venv=str(Path(worker_python).parents[1]), lease=300)
+        where = SandboxConfig(image="ignored", bundle="ignored")
+        async with (
+            UvProvider(config) as provider,
+            provider.session(where) as sandbox,
+            Proxy(Model()).session(sandbox) as handle,
+        ):
+            command = ["curl", "-sS", "--max-time", "20", "-d", '{"n": 1}', handle.url + "/echo"]
+            out = await sandbox.remote(subprocess.check_output, command)
+            assert json.loads(out)["body"] == {"n": 1}
 
     run(main)
