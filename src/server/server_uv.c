@@ -616,6 +616,18 @@ static void close_all(agx_server *s, bool started)
         agx_relay_close(&s->log);
 }
 
+/* The end is bounded: whoever asks for it again must not cut it short, or something would be left behind. */
+static void hear_no_signals(void)
+{
+        sigset_t ends;
+
+        sigemptyset(&ends);
+        sigaddset(&ends, SIGTERM);
+        sigaddset(&ends, SIGINT);
+        sigaddset(&ends, SIGHUP);
+        sigprocmask(SIG_BLOCK, &ends, NULL);
+}
+
 int agx_server_run(agx_server *s, const agx_config *config, char *const *env, const char *version)
 {
         int r;
@@ -638,6 +650,7 @@ int agx_server_run(agx_server *s, const agx_config *config, char *const *env, co
         r = start(s, env);
         if (!r)
                 agx_loop_run(&s->loop);
+        hear_no_signals();
         close_all(s, !r);
         agx_loop_deinit(&s->loop);
         if (!r)

@@ -324,6 +324,9 @@ def test_trees_end_with_the_runtime(worker_python: str, run: Run, tmp_path: Path
                 await eventually(lambda: not running(started), "the trees end", 8)
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+        groups = [Path(place) for place in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/freezer")]
+        name = f"agentix-{runtime.instance[:12]}-*"
+        await eventually(lambda: not [left for place in groups for left in place.glob(name)], "no cgroup is left", 8)
 
     run(go())
 
