@@ -617,7 +617,7 @@ def test_turns_with_calls_are_said_again_verbatim() -> None:
             headers = {"anthropic-beta": "b", "user-agent": "agent", "content-length": "9"}
             body = {"model": "m", "max_tokens": 9, "messages": messages, "stream": stream}
             response = await client.messages(Request("/v1/messages", body, headers=headers, query="beta=true"))
-            assert downstream.asked[-1].headers == {"user-agent": "agent"}
+            assert downstream.asked[-1].headers == {"user-agent": "agent", "accept-encoding": "identity"}
             if stream:
                 content = [{"type": "tool_use", "id": "call_0", "name": "f", "input": {"n": 1}}]
                 assert b"message_stop" in await collected(response.body)

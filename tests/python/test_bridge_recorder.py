@@ -184,6 +184,13 @@ def test_failed_write_is_logged_and_the_call_succeeds(tmp_path: Path, caplog: py
         handler = routes_of([recorder])["/v1/messages"]
         assert (await handler(Request("/v1/messages", {}))).status_code == 200
         assert "row NOT persisted" in caplog.text
+        deep: Any = "x-secret"
+        for _ in range(5000):
+            deep = [deep]
+        caplog.clear()
+        request = Request("/v1/messages", {"stream": True, "deep": deep}, headers={"x-api-key": "x-secret"})
+        assert await collected((await handler(request)).body)
+        assert "row NOT persisted" in caplog.text
         await recorder.aclose()
         assert (await handler(Request("/v1/messages", {}))).status_code == 200
         assert "recorder is closed" in caplog.text

@@ -84,12 +84,13 @@ class Recorder:
 
         return raw_handler(record) if takes_raw(handler) else record
 
-    def write(self, row: dict[str, Any]) -> None:
-        """Append a row. Never raises."""
+    def write(self, row: dict[str, Any], request: Request) -> None:
+        """Append the row of a request, with what is secret masked. Never raises."""
         if self._closed:
             logger.warning("recorder is closed: row of %s dropped", row.get("path"))
             return
         try:
+            row = _secrets.hide_in(row, self.secrets(request))
             line = json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str) + "\n"
             if self._file is None:
                 self._file = _open(self._path)
@@ -158,7 +159,7 @@ class _Row:
             row["method"] = self.request.method
         body = self._sent.value(self.request.headers.get("content-encoding")) if self._sent.size else self.request.body
         row |= {"request": body, **end}
-        self._recorder.write(_secrets.hide_in(row, self._recorder.secrets(self.request)))
+        self._recorder.write(row, self.request)
 
 
 class _Kept:

@@ -145,6 +145,7 @@ def _chat_request(request: Request, body: dict[str, Any]) -> Request:
         for name, value in request.headers.items()
         if not name.startswith("anthropic-") and name not in ("content-length", "accept-encoding", "content-encoding")
     }
+    headers["accept-encoding"] = "identity"  # without it any coding would be welcome (RFC 9110, 12.5.3)
     return Request(_CHAT, body, headers=headers)
 
 
@@ -216,11 +217,13 @@ class _Translating:
             said += self._message.end()
             self._remembered()
             return said
-        except (AbridgeError, EventTooLong) as failure:
+        except Exception as failure:
             await self.aclose()
             if self._message.ended:
                 return []
-            return [self._message.broken(getattr(failure, "status_code", 502), str(failure))]
+            ours = isinstance(failure, (AbridgeError, EventTooLong))
+            said = str(failure) if ours else f"{type(failure).__name__}: {failure}"
+            return [self._message.broken(getattr(failure, "status_code", 502) if ours else 502, said)]
         return self._all(events)
 
     def _all(self, events: list[Any]) -> list[bytes]:
