@@ -25,7 +25,7 @@ HI: Any = [{"role": "user", "content": "hi"}]
 
 def run(main: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             await main
 
     asyncio.run(bounded())

@@ -36,7 +36,7 @@ KEY = "sk-real-key-of-the-host"
 
 def run(main: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             await main
 
     asyncio.run(bounded())

@@ -28,7 +28,7 @@ from yarl import URL
 
 def run(body: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(200):
             await body
 
     asyncio.run(bounded())
@@ -275,7 +275,7 @@ def test_command(kind: str, tmp_path: Path) -> None:
                     assert service.header("x-session-id") == session_id_for({"x-api-key": "agent-7"})
             finally:
                 server.send_signal(signal.SIGTERM)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     _, said = await server.communicate()
             assert server.returncode == 0
             assert "sk-real" not in said.decode()
@@ -291,7 +291,7 @@ def test_command(kind: str, tmp_path: Path) -> None:
 
 
 async def healthy(session: aiohttp.ClientSession, url: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120  # an SDK is imported before it listens
     while True:
         try:
             async with session.get(url + "/_health") as reply:

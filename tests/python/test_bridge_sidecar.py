@@ -38,7 +38,7 @@ COMMAND = [sys.executable, "-c", SERVER, "{host}", "{port}"]
 
 def run(main: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             await main
         assert asyncio.all_tasks() == {asyncio.current_task()}  # what read the output has ended
 

@@ -43,7 +43,7 @@ def kept() -> Iterator[Kept]:
 
 def run(main: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(200):
             await main
 
     asyncio.run(bounded())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
+import importlib
 import json
 import logging
 import os
@@ -129,6 +130,9 @@ def _verifier() -> Callable[[str], bool] | None:
 
 def _factory(arguments: argparse.Namespace) -> Factory:
     make = _tito if arguments.tito_url else _upstream
+    importlib.import_module(
+        "agentix.bridge.clients._translating" if arguments.tito_url else "openai"
+    )  # not in a request
     directory = os.environ.get("ABRIDGE_RECORD_DIR")
 
     def factory(session_id: str) -> Any:
