@@ -265,11 +265,11 @@ def test_who_reads_slowly_holds_back_the_handler() -> None:
     async def main() -> None:
         model = Model()
         async with tunnel(model) as (url, http, _), http.post(url + "/flood", json={"n": 2000}) as reply:
-            await asyncio.sleep(0.5)
-            made = model.made
+            made = -1
+            while made != model.made:
+                made = model.made
+                await asyncio.sleep(0.5)
             assert made < 1500  # 24 MB; what both sockets hold, and the credit, is less
-            await asyncio.sleep(0.3)
-            assert model.made == made
             body = await reply.read()
             assert len(body) == 2000 * 16384
             assert body[::16384] == b"".join(i.to_bytes(4, "big")[:1] for i in range(2000))
@@ -305,13 +305,13 @@ def test_a_large_request_is_streamed_and_held_back() -> None:
 def test_an_answer_that_does_not_come_is_504() -> None:
     async def main() -> None:
         model = Model()
-        async with tunnel(model, request_timeout=0.6) as (url, http, _):
+        async with tunnel(model, request_timeout=1.5) as (url, http, _):
             loop = asyncio.get_running_loop()
             since = loop.time()
             async with http.post(url + "/slow", json={}) as reply:
                 assert reply.status == 504
                 assert (await reply.json())["error"]["message"]
-            assert 0.5 < loop.time() - since < 5
+            assert 1.4 < loop.time() - since < 15
             await until(lambda: model.gone == 1)
             reply = await http.post(url + "/events", json={})
             assert await reply.content.readany() == b"data: 0\n\n"
@@ -400,7 +400,7 @@ def test_a_flood_through_cuts_is_whole() -> None:
 def test_a_host_that_stays_away_is_504() -> None:
     async def main() -> None:
         model = Model()
-        async with tunnel(model, shimmed=True, request_timeout=1.0) as (url, http, shim):
+        async with tunnel(model, shimmed=True, request_timeout=3.0) as (url, http, shim):
             assert shim is not None
             async with http.post(url + "/echo", json={"n": 1}) as reply:
                 assert reply.status == 200
