@@ -21,6 +21,23 @@ from typing import Any
 
 _OF_THE_INSTALLATION = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json"}
 _NIX_GROUP = "agentix.nix"
+_OURS = frozenset(
+    f"agentix-{name}"
+    for name in (
+        "agent-claude-code",
+        "bridge",
+        "dataset-swe",
+        "provider-apptainer",
+        "provider-cape",
+        "provider-daytona",
+        "provider-docker",
+        "provider-e2b",
+        "provider-uv",
+        "runtime-basic",
+        "trace-otel",
+    )
+)
+"""Our distributions beside `agentix`: on an index these names may be anybody's."""
 
 Record = tuple[str, str]
 Table = dict[str, Any]
@@ -75,7 +92,10 @@ def describe(project: Path, context: Path) -> Iterator[Record]:
     if nix:
         yield "nix", nix
     lock = _lock_of(project, context)
-    if lock is not None:
+    if lock is None:
+        _refuse_absent(_asked(content), _sources(content))
+    else:
+        _refuse_absent(_locked_from_index(lock / "uv.lock"), ())
         yield "lock", str(lock.relative_to(context))
     stamp = hashlib.sha256()
     for name, dist in sorted(own_distributions().items()):
@@ -148,6 +168,38 @@ def own_distributions() -> dict[str, Distribution]:
     return found
 
 
+def _asked(content: Table) -> list[str]:
+    """Return the names that a project depends on, directly or by what of ours it depends on."""
+    own = own_distributions()
+    names = [requirement_name(str(text)) for text in _table(content.get("project")).get("dependencies", [])]
+    for name in names:  # grows meanwhile
+        if name in own:
+            names += [more for more in map(requirement_name, _requires(own[name])) if more not in names]
+    return names
+
+
+def _sources(content: Table) -> set[str]:
+    """Return the names for which the project says where they come from."""
+    return {canonical(name) for name in _table(_table(_table(content.get("tool")).get("uv")).get("sources"))}
+
+
+def _locked_from_index(lock: Path) -> Iterator[str]:
+    packages = _read_toml(lock).get("package", [])
+    for package in map(_table, packages if isinstance(packages, list) else ()):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        if "registry" in _table(package.get("source")):
+            yield canonical(str(package.get("name")))
+
+
+def _refuse_absent(names: Iterable[str], sources: Iterable[str]) -> None:
+    """Refuse what is ours, is wanted, and is not installed here: an index would be asked for it."""
+    absent = sorted((_OURS & set(names)) - own_distributions().keys() - set(sources))
+    if absent:
+        raise ProjectError(
+            f"the project needs {', '.join(absent)}, which is one of agentix's own distributions and is not installed "
+            "beside agentix; install it there: on a package index the name may be somebody else's"
+        )
+
+
 def _requires(dist: Distribution) -> list[str]:
     return [text for text in dist.requires or () if "extra" not in text.partition(";")[2]]
 
@@ -162,6 +214,7 @@ def own_needed(site: Path, project: Path) -> Iterator[Record]:
     asked = [str(text) for text in _table(content.get("project")).get("dependencies", [])]
     for dist in there:
         asked += _requires(dist)
+    _refuse_absent(map(requirement_name, asked), (canonical(dist.name) for dist in there))
     needed: dict[str, Distribution] = {}
     waiting = ["agentix", *(requirement_name(text) for text in asked)]
     while waiting:
@@ -248,7 +301,7 @@ def keep_from_index(pyproject: Path) -> Iterator[Record]:
         *sorted(set(extra)),
     ]
     uv = content.setdefault("tool", {}).setdefault("uv", {})
-    never = [f"{name} ; sys_platform == 'never'" for name in sorted(own)]
+    never = [f"{name} ; sys_platform == 'never'" for name in sorted(own.keys() | (_OURS - _sources(content)))]
     uv["override-dependencies"] = [*uv.get("override-dependencies", []), *never]
     uv["sources"] = {name: source for name, source in uv.get("sources", {}).items() if canonical(name) not in own}
     pyproject.write_text("".join(_toml(content, ())), encoding="utf-8")

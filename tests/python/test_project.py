@@ -97,3 +97,36 @@ nested = [[1, 2], [{ a = true }]]
     assert after["tool"]["uv"]["index"] == before["tool"]["uv"]["index"]
     assert after["tool"]["other"] == before["tool"]["other"]
     assert after["project"]["optional-dependencies"] == before["project"]["optional-dependencies"]
+
+
+ABSENT = "agentix-provider-cape"  # ours, and not installed here
+
+
+@pytest.mark.parametrize("spelt", [ABSENT, "Agentix_Provider.Cape>=1"])
+def test_ours_that_is_not_installed_is_not_looked_for(tmp_path: Path, spelt: str) -> None:
+    write(tmp_path / "pyproject.toml", PROJECT + f"dependencies = ['{spelt}']\n")
+    with pytest.raises(_project.ProjectError, match=f"{ABSENT}, which is one of agentix's own .* not installed"):
+        answers(_project.describe, tmp_path, tmp_path)
+    write(
+        tmp_path / "pyproject.toml",
+        PROJECT + f"dependencies = ['{spelt}']\n[tool.uv.sources]\n{ABSENT} = {{path='x'}}\n",
+    )
+    answers(_project.describe, tmp_path, tmp_path)
+
+
+def test_ours_that_is_not_installed_is_not_taken_from_a_lock(tmp_path: Path) -> None:
+    write(tmp_path / "pyproject.toml", PROJECT)
+    package = f"[[package]]\nname = '{ABSENT}'\nversion = '1'\nsource = {{ %s }}\n"
+    write(tmp_path / "uv.lock", package % "registry = 'https://example.org/simple'")
+    with pytest.raises(_project.ProjectError, match="not installed beside agentix"):
+        answers(_project.describe, tmp_path, tmp_path)
+    write(tmp_path / "uv.lock", package % "directory = '../cape'")
+    answers(_project.describe, tmp_path, tmp_path)
+
+
+def test_no_name_of_ours_is_ever_resolved(tmp_path: Path) -> None:
+    path = write(tmp_path / "pyproject.toml", PROJECT + "version = '1'\n")
+    answers(_project.keep_from_index, path)
+    overrides = tomllib.loads(path.read_text())["tool"]["uv"]["override-dependencies"]
+    assert f"{ABSENT} ; sys_platform == 'never'" in overrides
+    assert "agentix ; sys_platform == 'never'" in overrides

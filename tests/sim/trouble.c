@@ -66,8 +66,8 @@ void sim_plan_draw(sim *s, uint64_t seed, uint32_t calls)
         p->spare = 60 * p->n_hosts;
         draw_network(p, c);
         draw_work(p, c);
-        if (p->piece == 1)
-                p->large_one_in = 0;
+        if (p->piece == 1 || (p->window < 65536 && p->high_ms > 1))
+                p->large_one_in = 0; /* a host of little patience would send it again for ever */
         if (!p->calm)
                 draw_trouble(p, c);
         else
