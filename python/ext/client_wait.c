@@ -84,7 +84,7 @@ static double seconds_now(void)
 static double due(client_core *core)
 {
         PyObject *timers = PyObject_GetAttr(core->loop, core->s__scheduled), *when = NULL;
-        double seconds = timers && PyList_CheckExact(timers) ? INFINITY : -1;
+        double seconds = timers && PyList_CheckExact(timers) ? (double)INFINITY : -1;
 
         if (seconds > 0 && PyList_Size(timers) > 0) {
                 when = PyObject_GetAttr(PyList_GetItem(timers, 0), core->s__when);
