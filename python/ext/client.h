@@ -82,7 +82,9 @@ struct agx_ext_client {
 #undef X
         PyObject *ready, *tasks, *eager; /* of the loop, see client_wait.c; NULL with epoll -1 */
         int epoll;
-        client_link **links; /* by slot; NULL: free */
+        unsigned waits;       /* in the loop's stead, so far */
+        bool signals_handled; /* as of the last look */
+        client_link **links;  /* by slot; NULL: free */
         size_t n_links;
         uint64_t n_opened;       /* serial numbers given out */
         client_pending *pending; /* those in flight, doubly linked, owned */

@@ -8,18 +8,20 @@
  * run late by it, and nothing that would have run before the reply is run after it.
  *
  * It is done on asyncio's own loop only (shell.inside), not in debug mode, which times how long tasks hold the loop up,
- * and only in a task that is not about to be cancelled and was begun by the loop: one that its creator steps eagerly
- * must come back to him. */
+ * not in a program that handles signals by which others stop it, and only in a task that is not about to be cancelled
+ * and was begun by the loop: one that its creator steps eagerly must come back to him. */
 #include "client.h"
 
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <time.h>
 
 enum {
         LONGEST_MS = 50, /* in one go; a longer call is waited for by the loop */
         ROUNDS = 64,     /* reads of one reply, likewise */
+        LOOK_EVERY = 64, /* waits from one look at what handles signals to the next */
 };
 
 void client_wait_unbind(client_core *core)
@@ -50,6 +52,25 @@ void client_wait_bind(client_core *core)
         Py_XDECREF(inside);
 }
 
+/* What a signal handler raises leaves the loop if it waits in select, and is logged and dropped if it runs a task: so a
+ * program that handles a signal by which others stop it is left to wait as ever. SIGINT's exception leaves either way. */
+static bool signals_are_unhandled(client_core *core)
+{
+        static const int looked_at[] = {SIGALRM, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGVTALRM, SIGPROF};
+
+        if (core->waits++ % LOOK_EVERY)
+                return !core->signals_handled;
+        core->signals_handled = false;
+        for (size_t i = 0; i < sizeof(looked_at) / sizeof(looked_at[0]); ++i) {
+                struct sigaction action;
+
+                if (sigaction(looked_at[i], NULL, &action) ||
+                    (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN))
+                        core->signals_handled = true;
+        }
+        return !core->signals_handled;
+}
+
 /* Whether an attribute is False, and not just something like it or missing. */
 static bool is_false(PyObject *owner, PyObject *name)
 {
@@ -68,7 +89,7 @@ static bool is_task_at_ease(client_core *core)
 
 static bool is_loop_at_ease(client_core *core)
 {
-        return PyObject_Size(core->ready) == 0 && PyObject_Size(core->eager) == 0 &&
+        return signals_are_unhandled(core) && PyObject_Size(core->ready) == 0 && PyObject_Size(core->eager) == 0 &&
                is_false(core->loop, core->s__stopping) && is_false(core->loop, core->s__debug) && is_task_at_ease(core);
 }
 

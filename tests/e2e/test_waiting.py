@@ -18,6 +18,9 @@ import pytest
 from agentix import RemoteCallError, RuntimeClient
 from agentix.testing import serve
 
+# The other method handles SIGALRM, and a program that does is left to wait as ever.
+pytestmark = pytest.mark.timeout(method="thread")
+
 Main = Callable[[RuntimeClient], Any]
 
 
@@ -207,6 +210,27 @@ def test_a_signal_handler_runs_meanwhile(url: str) -> None:
             signal.signal(signal.SIGUSR1, before)
 
     play(url, main)
+
+
+def test_what_a_signal_handler_raises_ends_the_program(url: str) -> None:
+    class Enough(BaseException):
+        pass
+
+    def handler(number: int, frame: Any) -> None:
+        raise Enough
+
+    async def main(client: RuntimeClient) -> None:
+        for _ in range(400):
+            await client.remote(t.sleep, 0.01, None)
+
+    old = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.5, 0.7)  # once it may come while a task runs, where asyncio drops it
+    try:
+        with pytest.raises(Enough):
+            play(url, main)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
 
 
 def test_an_interrupt_cancels_the_main_task(url: str) -> None:
