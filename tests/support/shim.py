@@ -107,6 +107,7 @@ class Shim:
         self._unix_path = unix_path
         self._links: dict[int, Link] = {}
         self._openings: set[asyncio.Task[Any]] = set()
+        self._closing = False
         self._writers: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="shim", daemon=True)
@@ -192,18 +193,22 @@ class Shim:
             self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def _close(self) -> None:
+        self._closing = True
         self._server.close()
         # asyncio's own, of a connection just accepted, too
-        others = asyncio.all_tasks() - {asyncio.current_task()} - self._openings
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        while others := asyncio.all_tasks() - {asyncio.current_task()} - self._openings:
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
         for writer in self._writers:
             writer.transport.abort()
         for _ in range(3):  # transports say their last
             await asyncio.sleep(0)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._closing:
+            writer.transport.abort()
+            return
         number, self.count = self.count, self.count + 1
         link = Link(number, *self.plan(number))
         self._links[number] = link
