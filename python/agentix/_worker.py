@@ -312,7 +312,9 @@ class Worker:
         if "." not in name:
             if len(self._targets) >= TARGETS_MAX:
                 self._targets.clear()
-            self._targets[target] = module, sys.modules[module].__dict__, name, function, is_async
+            there: Any = getattr(sys.modules.get(module), "__dict__", None)
+            if there is not None:  # a cancelled import takes its module away again
+                self._targets[target] = module, there, name, function, is_async
         return function, is_async
 
     def _succeed(self, call: Call, value: object) -> None:

@@ -475,6 +475,8 @@ static void close_tunnel(tunnel *t)
 
 void agx_tunnel_uv_close_all(agx_server *s)
 {
+        if (!s->hub.tunnels.all.next)
+                return; /* the start failed before there was a hub */
         agx_list_foreach_safe(node, &s->hub.tunnels.all)
         {
                 tunnel *t = agx_container_of(node, agx_tunnel, node)->shell;

@@ -140,9 +140,14 @@ def _daemon(root: Path, bridge: str) -> Iterator[str]:
     assert os.path.exists(daemon), "dockerd is missing; tools/setup.sh installs it"
     places = [f"--data-root={root}/data", f"--exec-root={root}/exec", f"--pidfile={root}/pid", f"--host={socket}"]
     network = [f"--bridge={bridge}", "--iptables=false", "--ip-masq=false", "--ip-forward=false"]
+    environ = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}  # it may be a test's own
     with open(root / "log", "wb") as log:
         process = subprocess.Popen(
-            [daemon, f"--default-ulimit={LIMITS}", *places, *network], stdout=log, stderr=log, start_new_session=True
+            [daemon, f"--default-ulimit={LIMITS}", *places, *network],
+            stdout=log,
+            stderr=log,
+            env=environ,
+            start_new_session=True,
         )
     try:
         _await_daemon(process, socket, root / "log")
