@@ -7,6 +7,7 @@ An SDK is used for what it knows: address, keys, headers, connections and errors
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 from urllib.parse import parse_qs
@@ -20,7 +21,7 @@ from ._spans import CallSpan
 _PASSED = ("anthropic-", "openai-beta")
 
 
-class SdkClient:
+class SdkClient(ABC):
     """Keeps one client of an SDK, made anew after a close."""
 
     vendor: str
@@ -42,9 +43,9 @@ class SdkClient:
         self._session_id = session_id
         self._held: Any = self._make()
 
+    @abstractmethod
     def _make(self) -> Any:
         """Return a new client of the SDK."""
-        raise NotImplementedError
 
     @property
     def _sdk(self) -> Any:
