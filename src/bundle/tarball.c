@@ -1,6 +1,7 @@
 /*
  * libarchive writes the tar; what it hands out goes to the file, or through zstd with as many threads as there are
- * processors: its output does not depend on their number. Everything is written to a temporary name beside the target.
+ * processors: its output does not depend on their number. Everything is written to one name beside the target, the same
+ * for every build of it: what a killed build left there is written over by the next. A lock keeps two builds apart.
  */
 #include "bundle/tarball.h"
 #include "base/err.h"
@@ -12,6 +13,8 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <zstd.h>
 
 enum { LEVEL = 3, MTIME = 315532800 /* 1980-01-01: zip files in the tree can hold it too */ };
@@ -200,29 +203,61 @@ static int pack(packing *p, agx_view manifest, const char *tree, bool zstd, agx_
         return r;
 }
 
+/* ---- the file beside the target ---- */
+
+/* Whether `fd` is still the file at `path`: who held its lock before may have given it its final name. */
+static bool stands_at(int fd, const char *path)
+{
+        struct stat mine, there;
+
+        return !fstat(fd, &mine) && !lstat(path, &there) && mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+}
+
+/* Locks it, once whoever has the lock lets go; errno, EINTR for a signal that ends the build. */
+static int lock_part(int fd)
+{
+        while (flock(fd, LOCK_EX))
+                if (errno != EINTR || agx_run_signal())
+                        return errno;
+        return 0;
+}
+
+/* Opens the file, locked and empty; 0 or errno. Waits for another build that writes it. */
+static int open_part(const char *part, int *fd)
+{
+        int error;
+
+        do {
+                agx_closep(fd);
+                *fd = open(part, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+                error = *fd < 0 ? errno : lock_part(*fd);
+        } while (!error && !stands_at(*fd, part));
+        return error ? error : ftruncate(*fd, 0) ? errno : 0;
+}
+
 /* ---- the contract ---- */
 
 int agx_tarball_write(const char *path, agx_view manifest, const char *tree, bool zstd, uint64_t *size, agx_why *why)
 {
         _cleanup_(packing_deinitp) packing p = {.fd = -1, .path = path};
-        _cleanup_(agx_freep) char *fresh = NULL;
+        _cleanup_(agx_freep) char *part = NULL;
         mode_t mask = umask(022);
         int r;
 
         umask(mask);
-        if (asprintf(&fresh, "%s.XXXXXX", path) < 0)
+        if (asprintf(&part, "%s.part", path) < 0)
                 return agx_trace(-ENOMEM);
         r = agx_tree_make_parents(path, why);
         if (r)
                 return r;
-        p.fd = mkostemp(fresh, O_CLOEXEC);
-        if (p.fd < 0)
-                return agx_why_errno(why, errno, "%s could not be written", path);
+        r = open_part(part, &p.fd);
+        if (r)
+                return agx_why_errno(why, r, "%s could not be written", part);
         r = pack(&p, manifest, tree, zstd, why);
-        if (!r && (fchmod(p.fd, 0666 & ~mask) || rename(fresh, path)))
+        if (!r && (fchmod(p.fd, 0666 & ~mask) || rename(part, path)))
                 r = agx_why_errno(why, errno, "%s could not be written", path);
         if (r)
-                unlink(fresh);
+                unlink(part);
         *size = p.size;
         return r;
 }

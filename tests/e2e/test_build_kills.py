@@ -77,6 +77,28 @@ def test_a_kill_at_any_moment_leaves_nothing_half(tmp_path: Path, build_cache: P
     assert kill_builds(project(tmp_path / "p"), build_cache, 3) > 0
 
 
+def test_what_a_killed_build_was_writing_is_written_over(tmp_path: Path, build_cache: Path) -> None:
+    where, env = project(tmp_path / "p"), environment(build_cache)
+    bundle = where / build(cwd=where, env=env)["bundle"]
+    size = bundle.stat().st_size
+    bundle.with_name(bundle.name + ".part").write_bytes(b"\xff" * (size + (1 << 20)))
+    bundle.unlink()
+    said = build(cwd=where, env=env)
+    assert [path.name for path in (where / "dist").iterdir()] == [bundle.name]
+    assert (said["size"], bundle.stat().st_size) == (size, size)
+    check_bundles(where, env)
+
+
+def test_builds_of_one_bundle_take_turns(tmp_path: Path, build_cache: Path) -> None:
+    where, env = project(tmp_path / "p"), environment(build_cache)
+    builds = [subprocess.Popen([AGENTIX, "build"], cwd=where, env=env, stderr=subprocess.PIPE) for _ in range(3)]
+    for process in builds:
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+    assert [path.name for path in (where / "dist").iterdir()] == ["proj-1.2-linux-amd64.bundle.tar"]
+    check_bundles(where, env)
+
+
 @pytest.mark.long
 def test_many_kills_leave_nothing_half(tmp_path: Path, build_cache: Path) -> None:
     assert kill_builds(project(tmp_path / "p"), build_cache, 60) > 30
