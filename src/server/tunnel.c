@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-enum { BEGIN_MAX = AGX_TUNNEL_CHUNK + AGX_HTTP_HEAD_MAX * 2 + 4096, SMALL_MAX = 2048, ID_BYTES = 8 };
+enum { BEGIN_MAX = AGX_TUNNEL_CHUNK + AGX_HTTP_HEAD_MAX * 2 + 4096, SMALL_MAX = 2048, ID_BYTES = 8, UNREADABLE = 502 };
 
 typedef struct record {
         agx_list node;
@@ -589,12 +589,27 @@ static bool in_turn(agx_exchange *x, const agx_tunnel_words *w)
         return true;
 }
 
+/* The exchange ends with it: nobody should wait for more of an answer that cannot be read. */
+static int unreadable(agx_exchange *x, const agx_tunnel_words *w, const char *why, agx_tunnel_outcome *outcome)
+{
+        if (!in_turn(x, w))
+                return note(outcome, why);
+        x->ended = true;
+        *outcome = (agx_tunnel_outcome){
+                .todo = AGX_TUNNEL_TODO_ERROR,
+                .exchange = x,
+                .reply = {.status = UNREADABLE, .body = AGX_VIEW("the host's answer cannot be read")},
+                .last = true,
+                .why = why};
+        return 0;
+}
+
 static int take_reply(agx_exchange *x, const agx_tunnel_words *w, bool whole, agx_tunnel_outcome *outcome)
 {
         agx_tunnel_reply reply;
 
         if (!agx_tunnel_reply_read(w->value, &reply))
-                return note(outcome, "a reply of a tunnel's host that cannot be read");
+                return unreadable(x, w, "a reply of a tunnel's host that cannot be read", outcome);
         if (x->replied || !in_turn(x, w))
                 return 0;
         x->replied = true;
@@ -609,7 +624,7 @@ static int take_reply(agx_exchange *x, const agx_tunnel_words *w, bool whole, ag
 static int take_chunk(agx_exchange *x, const agx_tunnel_words *w, agx_tunnel_outcome *outcome)
 {
         if (!w->data.p)
-                return note(outcome, "a piece of a reply without bytes");
+                return unreadable(x, w, "a piece of a reply without bytes", outcome);
         if (!x->replied || !in_turn(x, w))
                 return 0;
         x->ended = w->last;
@@ -624,7 +639,7 @@ static int take_error(agx_exchange *x, const agx_tunnel_words *w, agx_tunnel_out
         agx_tunnel_reply reply;
 
         if (!agx_tunnel_error_read(w->error, &reply))
-                return note(outcome, "an error of a tunnel's host that cannot be read");
+                return unreadable(x, w, "an error of a tunnel's host that cannot be read", outcome);
         if (!in_turn(x, w))
                 return 0;
         x->ended = true;

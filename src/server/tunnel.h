@@ -117,7 +117,7 @@ typedef struct agx_tunnel_outcome {
         agx_tunnel_reply reply; /* lives as long as the payload */
         bool last;
         agx_view request_id; /* of an `open`, as it was written */
-        const char *why;
+        const char *why; /* of a NOTE, and of an ERROR that stands for what could not be read; NULL: nothing to log */
 } agx_tunnel_outcome;
 
 /* 0 or -ENOMEM. */

@@ -531,10 +531,10 @@ int agx_tunnel_uv_event(agx_server *s, agx_hub_port *port, agx_view name, agx_vi
                 answer(&o, now);
                 break;
         case AGX_TUNNEL_TODO_NOTE:
-                if (s->odd_told++ < ODD_TOLD)
-                        agx_server_note(s, "an event of a host was passed over: %s", o.why);
                 break;
         }
+        if (o.why && s->odd_told++ < ODD_TOLD)
+                agx_server_note(s, "an event of a host was passed over: %s", o.why);
         agx_hub_tunnel_touch(port);
         agx_server_wake(s);
         return r;

@@ -215,6 +215,87 @@ def test_what_goes_wrong_reaches_the_agent(caplog: pytest.LogCaptureFixture) -> 
         run(main)
 
 
+class Wrong:
+    """Handlers whose answers cannot be sent as they are."""
+
+    @on("/wrong")
+    async def wrong(self, request: Request) -> ClientResponse:
+        what = request.body["what"]
+        answer = ClientResponse.json({})
+        error = AbridgeError("odd", status_code=429)
+        match what:
+            case 99 | 1000 | "x" | 200.0 | True:
+                answer.status_code = what
+            case "error":
+                error.status_code = request.body["status"]
+                raise error
+            case "exit":
+                raise SystemExit(3)
+            case "cancelled":
+                raise asyncio.CancelledError
+            case "group":
+                raise BaseExceptionGroup("several", [SystemExit(3), KeyError("x")])
+            case "surrogate":
+                return ClientResponse.json({"text": "a\ud83d"})
+            case "told":
+                raise AbridgeError("bad \ud83d", status_code=429)
+            case "fields":
+                answer.headers = {f"x-{n}": "1" for n in range(300)}
+            case "field":
+                answer.headers["x-a"] = "\ud83d"
+            case "error's field":
+                error.headers["x-a"] = "\ud83d"
+                raise error
+            case "type":
+                answer.media_type = request.body["type"]
+            case "stream":
+                return ClientResponse.sse(self.events())
+            case _:
+                pass
+        return answer
+
+    async def events(self) -> AsyncIterator[bytes]:
+        yield b"data: 1\n\n"
+        raise SystemExit(4)
+
+
+def test_what_cannot_be_sent_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not one of these takes the window, a minute here, nor the host's loop."""
+    table: list[tuple[dict[str, Any], int, str]] = [
+        *(({"what": status}, 502, "status_code") for status in (99, 1000, "x", 200.0, True)),
+        *(({"what": "error", "status": status}, 502, "status_code") for status in (99, 1000, "x", 429.0, None)),
+        ({"what": "exit"}, 502, "SystemExit: 3"),
+        ({"what": "cancelled"}, 502, "CancelledError"),
+        ({"what": "group"}, 502, "BaseExceptionGroup: several"),
+        ({"what": "surrogate"}, 502, "lone surrogate"),
+        ({"what": "told"}, 429, "bad \\ud83d"),
+        ({"what": "fields"}, 502, "it may have 200"),
+        ({"what": "field"}, 502, "lone surrogate"),
+        ({"what": "error's field"}, 502, "the reply cannot be sent"),
+        ({"what": "type", "type": None}, 502, "media_type"),
+        ({"what": "type", "type": "\ud83d"}, 502, "lone surrogate"),
+    ]
+
+    async def main() -> None:
+        async with tunnel(Wrong(), request_timeout=60) as (url, http, _):
+            for asked, status, said in table:
+                timeout = aiohttp.ClientTimeout(total=30)
+                async with http.post(url + "/wrong", data=json.dumps(asked), timeout=timeout) as reply:
+                    assert reply.status == status, asked
+                    assert said in (await reply.json())["error"]["message"], asked
+            reply = await http.post(url + "/wrong", json={"what": "stream"})
+            assert await reply.content.readany() == b"data: 1\n\n"
+            with pytest.raises(aiohttp.ClientError):
+                await reply.content.read()
+            async with http.post(url + "/wrong", json={"what": None}) as reply:
+                assert reply.status == 200
+
+    run(main)
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(errors) >= len(table) - 6  # all but what AbridgeErrors say of themselves
+    assert any("SystemExit" in repr(record.exc_info) for record in errors)
+
+
 def test_events_come_one_by_one() -> None:
     async def main() -> None:
         model = Model()
@@ -525,6 +606,20 @@ def test_a_budget() -> None:
                     async with http.post(url + "/v1/messages", json={}) as reply:
                         got.append(reply.status)
                 assert got == statuses
+
+    run(main)
+
+
+def test_who_leaves_a_counted_stream_closes_it() -> None:
+    """A generator that the client leaves runs its `finally`, also below the count of a budget."""
+
+    async def main() -> None:
+        model = Model()
+        async with tunnel(model, budget=Budget(tokens=1000)) as (url, http, _):
+            reply = await http.post(url + "/events", json={})
+            assert await reply.content.readany() == b"data: 0\n\n"
+            reply.close()
+            await until(lambda: model.gone == 1)
 
     run(main)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
+from typing import Any
 
 import pytest
 from agentix.bridge import AbridgeError, Budget, ClientResponse, Handler, Request, on
 from agentix.bridge._errors import failure_response
+from agentix.bridge._proxy import _Spending, _within  # pyright: ignore[reportPrivateUsage]
 from agentix.bridge._routes import raw_handler, routes_of, takes_raw
 from agentix.bridge._usage import UsageReader
 
@@ -81,6 +85,74 @@ def test_failures_have_a_form_that_both_vendors_read() -> None:
     reply = failure_response(KeyError("x"))
     assert reply.status_code == 502
     assert json.loads(bytes(reply.body))["error"]["message"] == "KeyError: 'x'"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("status", "error"), [(99, ValueError), (1000, ValueError), ("x", TypeError)])
+def test_a_status_that_no_reply_has(status: Any, error: type[Exception]) -> None:
+    for make in (
+        lambda: AbridgeError("x", status_code=status),
+        lambda: ClientResponse(b"", status_code=status),
+        lambda: ClientResponse.json({}, status_code=status),
+        lambda: ClientResponse.sse(b"", status_code=status),
+    ):
+        with pytest.raises(error, match="status_code is"):
+            make()
+
+
+@pytest.mark.parametrize("status", [200.0, True, None])
+def test_a_status_is_an_int(status: Any) -> None:
+    with pytest.raises(TypeError, match="give an int"):
+        AbridgeError("x", status_code=status)
+    assert AbridgeError("x", status_code=HTTPStatus.TOO_MANY_REQUESTS).status_code == 429
+
+
+def test_failures_that_cannot_be_told_as_they_are() -> None:
+    odd = AbridgeError("odd", status_code=429)
+    odd.status_code = 1000
+    unsaid = AbridgeError("unsaid", status_code=429)
+    unsaid.detail = {"x": object()}
+    for failure in (odd, unsaid):
+        reply = failure_response(failure)
+        assert reply.status_code == 502
+        assert "AbridgeError, which cannot be told" in json.loads(bytes(reply.body))["error"]["message"]  # type: ignore[arg-type]
+    reply = failure_response(KeyError("\ud83d"))
+    assert "\\ud83d" in json.loads(bytes(reply.body))["error"]["message"]  # type: ignore[arg-type]
+
+
+def test_json_has_no_lone_surrogates() -> None:
+    with pytest.raises(ValueError, match="lone surrogate"):
+        ClientResponse.json({"text": "a\ud83d"})
+    assert ClientResponse.json("\U0001f600").body == b'"\xf0\x9f\x98\x80"'
+
+
+class Pieces:
+    """A body that notes its end; nothing was read of it yet."""
+
+    closed = 0
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+def test_a_counted_body_is_closed_before_it_began() -> None:
+    pieces = Pieces()
+
+    async def handler(request: Request) -> ClientResponse:
+        return ClientResponse.sse(pieces)
+
+    async def main() -> None:
+        spent = _Spending(Budget(tokens=5))
+        response = await _within(spent, handler)(Request("/", {}))
+        await response.body.aclose()  # type: ignore[union-attr]
+        assert pieces.closed == 1
+
+    asyncio.run(main())
 
 
 def test_budget_bounds() -> None:

@@ -346,6 +346,43 @@ static void an_error_ends_it(void **state)
         rig_close(&r);
 }
 
+/* Whoever waits for an answer is told at once, whichever way it cannot be read; behind a head it is broken off. */
+static void an_answer_that_cannot_be_read_ends_it(void **state)
+{
+        static const uint64_t statuses[] = {0, 99, 199, 600, 1000};
+        agx_mp_writer w;
+        rig r;
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); ++i) {
+                rig_open(&r);
+                assert_says(&r, "open:result", NULL, 0);
+                ask(&r, "", true);
+                assert_says(&r, "/m", NULL, 0);
+                head(&r, "/m:result", 1, 0, statuses[i]);
+                assert_int_equal(r.o.todo, AGX_TUNNEL_TODO_ERROR);
+                assert_int_equal(r.o.reply.status, 502);
+                assert_true(r.o.last && r.o.why && r.x.ended);
+                head(&r, "/m:result", 1, 1, 200); /* too late */
+                assert_int_equal(r.o.todo, AGX_TUNNEL_TODO_NOTHING);
+                rig_close(&r);
+        }
+        rig_open(&r);
+        assert_says(&r, "open:result", NULL, 0);
+        ask(&r, "", true);
+        assert_says(&r, "/m", NULL, 0);
+        head(&r, "head", 1, 1, 99); /* ahead of its turn: of a link that broke */
+        assert_int_equal(r.o.todo, AGX_TUNNEL_TODO_NOTE);
+        head(&r, "head", 1, 0, 200);
+        assert_int_equal(r.o.todo, AGX_TUNNEL_TODO_HEAD);
+        w = begin(&r, 2);
+        put_uint(&w, "request_id", 1);
+        put_uint(&w, "seq", 1);
+        assert_int_equal(send(&r, "chunk"), 0);
+        assert_int_equal(r.o.todo, AGX_TUNNEL_TODO_ERROR);
+        rig_close(&r);
+}
+
 /* A body has a bound; ack makes room, and an answer says that the beginning has come. */
 static void credit_bounds_a_body(void **state)
 {
@@ -536,6 +573,7 @@ int main(void)
                 cmocka_unit_test(what_the_host_was_not_told_of_is_not_gone),
                 cmocka_unit_test(streams_in_turn),
                 cmocka_unit_test(an_error_ends_it),
+                cmocka_unit_test(an_answer_that_cannot_be_read_ends_it),
                 cmocka_unit_test(credit_bounds_a_body),
                 cmocka_unit_test(acks_come_once_much_was_taken),
                 cmocka_unit_test(a_new_link_hears_it_again),

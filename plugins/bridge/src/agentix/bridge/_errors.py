@@ -5,10 +5,11 @@ Anthropic's has `type` beside `error`, OpenAI's has `code` and `param` within; e
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from ._types import ClientResponse
+from ._types import ClientResponse, check_status, is_status
 
 _TYPES = {
     400: "invalid_request_error",
@@ -32,9 +33,11 @@ class AbridgeError(RuntimeError):
     """A request that ends with `status_code` and this message in the agent.
 
     `headers` go to the agent with it (when to try again, for one), and `detail` into the error beside its message.
+    Raises TypeError for a `status_code` that is no int, ValueError for one that is not from 200 to 599.
     """
 
     def __init__(self, message: str, *, status_code: int = 502) -> None:
+        check_status(status_code)
         super().__init__(message)
         self.status_code = status_code
         self.headers: dict[str, str] = {}
@@ -50,19 +53,49 @@ def error_object(status: int, message: str, detail: Mapping[str, Any] | None = N
 
 def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> ClientResponse:
     """Return a reply that is an error."""
-    response = ClientResponse.json(error_object(status, message), status_code=status)
+    response = ClientResponse.json(error_object(status, printable(message)), status_code=status)
     response.headers.update(headers or {})
     return response
 
 
 def failure_response(failure: BaseException) -> ClientResponse:
     """Return what the agent gets for what a handler raised: an `AbridgeError`'s own status, else 502 `Type: text`."""
-    if isinstance(failure, AbridgeError):
-        body = error_object(failure.status_code, str(failure), failure.detail)
-        response = ClientResponse.json(body, status_code=failure.status_code)
-        response.headers.update(failure.headers)
-        return response
-    return error_response(502, f"{type(failure).__name__}: {failure}")
+    try:
+        if isinstance(failure, AbridgeError):
+            check_status(failure.status_code)  # it may have been changed, or be a subclass's own
+            body = error_object(failure.status_code, printable(str(failure)), failure.detail)
+            response = ClientResponse.json(body, status_code=failure.status_code)
+            response.headers.update(failure.headers)
+            return response
+        return error_response(502, f"{type(failure).__name__}: {failure}")
+    except Exception as exc:
+        return error_response(502, f"{type(failure).__name__}, which cannot be told: {type(exc).__name__}: {exc}")
+
+
+def ends_task(exc: BaseException) -> bool:
+    """Whether this is meant for the task that runs a handler, or the whole program, and is no failure of the handler.
+
+    A SystemExit is one: the program is not the handler's to end. So is a CancelledError of what the handler waited for.
+    """
+    if isinstance(exc, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(exc, (KeyboardInterrupt, GeneratorExit))
+
+
+def printable(text: str) -> str:
+    """Return a text for the eye with whatever UTF-8 has no form for escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def service_status(status: int) -> int:
+    """Return the status that a reply of a model service gets here: its own, unless no reply may have that.
+
+    Raises AbridgeError 502 for one that no reply may have.
+    """
+    if not is_status(status):
+        raise AbridgeError(f"the model service answered with the status {status}, which no reply may have")
+    return status
 
 
 def told_headers(headers: Mapping[str, str]) -> dict[str, str]:

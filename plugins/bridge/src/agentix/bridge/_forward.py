@@ -13,8 +13,9 @@ import aiohttp
 
 from . import _secrets
 from ._calls import Call, this_call
-from ._errors import AbridgeError
+from ._errors import AbridgeError, service_status
 from ._http import Body, Pool, decoded, new_session, request_headers, response_headers, target_url
+from ._json import json_bytes
 from ._routes import raw_handler
 from ._types import ClientResponse, Handler, Request
 
@@ -114,6 +115,7 @@ class Forward:
             raise AbridgeError(f"no answer from the service: {self._said(failure)}", status_code=503) from None
 
     async def _reply(self, request: Request, response: aiohttp.ClientResponse) -> ClientResponse:
+        status = service_status(response.status)
         headers = response_headers(response.headers, self._secrets)
         media_type = response.headers.get("Content-Type") or "application/octet-stream"
         stream = Body(response, self._timeout, self._cut)
@@ -121,9 +123,9 @@ class Forward:
         if _comes_whole(response, media_type) or request.method == "HEAD":
             read = await stream.whole(_WHOLE)
             body = stream if read is None else read
-        if response.status >= 400 and self._secrets and isinstance(body, bytes):
+        if status >= 400 and self._secrets and isinstance(body, bytes):
             body = self._hidden(body, headers)
-        return ClientResponse(body, media_type, response.status, headers)
+        return ClientResponse(body, media_type, status, headers)
 
     def _cut(self, failure: Exception) -> Exception:
         if isinstance(failure, TimeoutError):
@@ -275,8 +277,7 @@ def _body_of(request: Request) -> tuple[bytes | AsyncIterator[bytes] | None, dic
     if request.raw:
         return _in_parts(request.raw, {})
     if request.body or (not request.headers and request.method == "POST"):
-        body = json.dumps(request.body, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        return _in_parts(body, _json_type(request))
+        return _in_parts(json_bytes(request.body), _json_type(request))
     return None, {}
 
 

@@ -187,20 +187,44 @@ def _within(spent: _Spending, handler: Handler) -> Handler:
             reader.feed(response.body)
             spent.tokens += reader.end().total
         else:
-            response.body = _counted(response.body, reader, spent)
+            response.body = _Counted(response.body, reader, spent)
         return response
 
     bounded.__dict__.update(getattr(handler, "__dict__", {}))  # whether it takes any body, and the like
     return bounded
 
 
-async def _counted(body: AsyncIterator[bytes], reader: UsageReader, spent: _Spending) -> AsyncIterator[bytes]:
-    try:
-        async for piece in body:
-            reader.feed(piece)
-            yield piece
-    finally:
-        spent.tokens += reader.end().total
-        close = getattr(body, "aclose", None)
-        if callable(close):
-            await close()  # pyright: ignore[reportGeneralTypeIssues]
+class _Counted:
+    """A body that is counted as it passes. Not a generator: one that has not begun would not close what it wraps."""
+
+    def __init__(self, body: AsyncIterator[bytes], reader: UsageReader, spent: _Spending) -> None:
+        self._body = body
+        self._pieces = aiter(body)
+        self._reader = reader
+        self._spent = spent
+        self._over = False
+
+    def __aiter__(self) -> _Counted:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            piece = await anext(self._pieces)
+        except BaseException:
+            self._end()
+            raise
+        self._reader.feed(piece)
+        return piece
+
+    async def aclose(self) -> None:
+        """Leave the rest unread."""
+        self._end()
+        for body in [self._pieces] if self._pieces is self._body else [self._pieces, self._body]:
+            close = getattr(body, "aclose", None)
+            if callable(close):
+                await close()  # pyright: ignore[reportGeneralTypeIssues]
+
+    def _end(self) -> None:
+        if not self._over:
+            self._over = True
+            self._spent.tokens += self._reader.end().total

@@ -14,6 +14,7 @@ from typing import Any, cast
 from ._environ import anthropic_environ, openai_environ
 from ._errors import AbridgeError
 from ._http import decoded
+from ._json import json_bytes
 from ._routes import raw_handler
 from ._types import ClientResponse, Handler, Request, TunnelHandle
 
@@ -139,4 +140,4 @@ def _bytes_of(body: object) -> tuple[bytes, dict[str, str]]:
         if isinstance(kept.get("base64"), str) and kept.keys() <= {"base64", "content_encoding"}:
             encoding = kept.get("content_encoding")
             return base64.b64decode(kept["base64"]), {"content-encoding": encoding} if encoding else {}
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"), {}
+    return json_bytes(body), {}

@@ -19,9 +19,9 @@ from typing import Any, cast
 
 from agentix import AsyncClientNamespace, RuntimeUnreachable
 
-from ._errors import AbridgeError, error_response, failure_response
+from ._errors import AbridgeError, ends_task, failure_response, printable
 from ._routes import takes_raw
-from ._types import ClientResponse, Handler, Request
+from ._types import ClientResponse, Handler, Request, check_status
 
 _log = logging.getLogger("agentix.bridge")
 
@@ -36,6 +36,7 @@ _JSON_HERE_MAX = 1024 * 1024  # larger ones are parsed in a thread
 _OPEN_SECONDS = 60.0
 _CLOSE_SECONDS = 5.0
 _NUDGE_SECONDS = 1.0
+_FIELDS_MAX = 200  # AGX_TUNNEL_REPLY_FIELDS_MAX in src/proto/limits.h
 
 
 def check_path(path: str) -> None:
@@ -418,56 +419,77 @@ class Exchange:
         except asyncio.CancelledError:
             if self.id in self.tunnel.live:
                 raise
-        except Exception:
+        except Exception as exc:
             _log.exception("a request to %s could not be answered", self.path)
-            self.tunnel.live.pop(self.id, None)
+            await self._give_up(exc)
 
     async def _answer(self) -> None:
-        handler = self.tunnel.routes.get(self.path)
         try:
-            if len(self.tunnel.live) > _LIVE_MAX:
-                raise AbridgeError("too many requests at once", status_code=503)
-            if handler is None:
-                response = error_response(404, f"there is no handler for {self.path}")
-            else:
-                response = await handler(await self._request(takes_raw(handler)))
-                _check(response)
-        except Exception as exc:
+            response, head = await self._handled()
+        except BaseException as exc:
+            if ends_task(exc):
+                raise
             if not isinstance(exc, AbridgeError):
-                _log.warning("the handler of %s failed", self.path, exc_info=exc)
+                _log.error("the handler of %s failed", self.path, exc_info=exc)
             response = failure_response(exc)
-        await self._reply(response)
+            head = _head_of(response)
+        await self._reply(response, head)
 
-    async def _reply(self, response: ClientResponse) -> None:
+    async def _handled(self) -> tuple[ClientResponse, dict[str, Any]]:
+        """Return the handler's reply, and its head as it travels."""
+        handler = self.tunnel.routes.get(self.path)
+        if len(self.tunnel.live) > _LIVE_MAX:
+            raise AbridgeError("too many requests at once", status_code=503)
+        if handler is None:
+            raise AbridgeError(f"there is no handler for {self.path}", status_code=404)
+        response: Any = await handler(await self._request(takes_raw(handler)))
+        try:
+            _check(response)
+            return response, _head_of(response)
+        except BaseException:
+            await _leave(getattr(response, "body", None))
+            raise
+
+    async def _give_up(self, failure: Exception) -> None:
+        """Say that there is no answer, or no more of it, so that the agent need not wait."""
+        text = printable(f"the reply cannot be sent: {failure}")[:1000]
+        try:
+            await self._say(f"{self.path}:error", {"error": {"type": type(failure).__name__, "message": text}}, 0)
+        except Exception as exc:
+            _log.error("a request to %s is left without an answer: %s", self.path, exc)
+            self.tunnel.live.pop(self.id, None)
+
+    async def _reply(self, response: ClientResponse, head: dict[str, Any]) -> None:
         body = response.body
-        value: dict[str, Any] = {"media_type": response.media_type, "status_code": response.status_code}
-        if response.headers:
-            value["headers"] = [[str(name), str(text)] for name, text in response.headers.items()]
         if isinstance(body, (bytes, bytearray, memoryview)):
             body = bytes(body)
             if len(body) <= self.tunnel.chunk:
-                await self._say(f"{self.path}:result", {"value": {"body": body, **value}}, len(body))
+                await self._say(f"{self.path}:result", {"value": {"body": body, **head}}, len(body))
                 return
-            await self._say("head", {"value": value}, 0)
+            await self._say("head", {"value": head}, 0)
             await self._say_all(body, True)
             return
-        await self._stream(body, value)
+        await self._stream(body, head)
 
     async def _stream(self, body: AsyncIterator[bytes], head: dict[str, Any]) -> None:
+        pieces: Any = None
         try:
             await self._say("head", {"value": head}, 0)
-            async for piece in body:
+            pieces = aiter(body)
+            async for piece in pieces:
                 await self._say_all(bytes(piece), False)
-        except Exception as exc:
+        except BaseException as exc:
+            if ends_task(exc):
+                raise
             _log.warning("the reply of %s was broken off", self.path, exc_info=exc)
-            error = {"type": type(exc).__name__, "message": str(exc)[:1000]}
+            error = {"type": type(exc).__name__, "message": printable(str(exc))[:1000]}
             await self._say(f"{self.path}:error", {"error": error}, 0)
         else:
             await self._say("chunk", {"data": b"", "last": True}, 0)
         finally:
-            close = getattr(body, "aclose", None)
-            if callable(close) and inspect.isawaitable(closing := close()):
-                await closing
+            if pieces is not body:
+                await _leave(pieces)
+            await _leave(body)
 
     async def _say_all(self, body: bytes, last: bool) -> None:
         size = self.tunnel.chunk
@@ -529,14 +551,37 @@ class Exchange:
 _saying: set[asyncio.Task[None]] = set()
 
 
+async def _leave(body: Any) -> None:
+    """Close a body that is read no further."""
+    close = getattr(body, "aclose", None)
+    if callable(close) and inspect.isawaitable(closing := close()):
+        await closing
+
+
 def _check(response: Any) -> None:
     if not isinstance(response, ClientResponse):
         raise TypeError(f"the handler returned {type(response).__name__}, not a ClientResponse")
     body: Any = response.body
     if not isinstance(body, (bytes, bytearray, memoryview)) and not hasattr(body, "__aiter__"):
         raise TypeError(f"the body of the reply is {type(body).__name__}, neither bytes nor an async iterator")
-    if isinstance(response.status_code, bool) or not 200 <= response.status_code <= 599:
-        raise ValueError(f"the status of the reply is {response.status_code}")
+    check_status(response.status_code)
+
+
+def _head_of(response: ClientResponse) -> dict[str, Any]:
+    """Return the head of a reply as it travels. Raises TypeError or ValueError for what cannot."""
+    media_type: Any = response.media_type
+    if not isinstance(media_type, str):
+        raise TypeError(f"the media_type of the reply is {type(media_type).__name__}, not a str")
+    head: dict[str, Any] = {"media_type": media_type, "status_code": int(response.status_code)}
+    fields = [[str(name), str(text)] for name, text in response.headers.items()]
+    if len(fields) > _FIELDS_MAX:
+        raise ValueError(f"the reply has {len(fields)} headers; it may have {_FIELDS_MAX}")
+    for text in (media_type, *itertools.chain.from_iterable(fields)):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"a header of the reply holds a lone surrogate: {text[:200]!r}") from None
+    return {**head, "headers": fields} if fields else head
 
 
 def _text(value: Any) -> str:

@@ -7,6 +7,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+_STATUS_LEAST, _STATUS_MOST = 200, 599
+
+
+def check_status(status: Any) -> None:
+    """Raise TypeError or ValueError for what is no status of a final reply (RFC 9110, 15)."""
+    if isinstance(status, bool) or not isinstance(status, int):
+        raise TypeError(f"status_code is {status!r}, a {type(status).__name__}; give an int, 200 or 429 for instance")
+    if not is_status(status):
+        raise ValueError(f"status_code is {int(status)}; it has to be from {_STATUS_LEAST} to {_STATUS_MOST}")
+
+
+def is_status(status: int) -> bool:
+    """Whether a reply may have this status."""
+    return _STATUS_LEAST <= status <= _STATUS_MOST
+
 
 @dataclass(frozen=True)
 class Request:
@@ -28,18 +43,31 @@ class Request:
 
 @dataclass
 class ClientResponse:
-    """What the agent gets: status, bytes and content type unchanged; a body that is an iterator is sent as it comes."""
+    """What the agent gets: status, bytes and content type unchanged; a body that is an iterator is sent as it comes.
+
+    Raises TypeError for a `status_code` that is no int, ValueError for one that is not from 200 to 599.
+    """
 
     body: bytes | AsyncIterator[bytes]
     media_type: str = "application/json"
     status_code: int = 200
     headers: dict[str, str] = field(default_factory=dict[str, str])
 
+    def __post_init__(self) -> None:
+        check_status(self.status_code)
+
     @classmethod
     def json(cls, obj: Any, *, status_code: int = 200) -> ClientResponse:
-        """Return `obj` as JSON. Raises TypeError or ValueError for what JSON has no form for."""
-        body = json.dumps(obj, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        return cls(body.encode("utf-8", "surrogatepass"), "application/json", status_code)
+        """Return `obj` as JSON. Raises TypeError or ValueError for what JSON in UTF-8 has no form for."""
+        text = json.dumps(obj, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        try:
+            body = text.encode()
+        except UnicodeEncodeError as exc:
+            raise ValueError(
+                f"a text of the reply holds a lone surrogate, {text[exc.start]!r}, for which UTF-8 has no form: "
+                "replace it, e.g. by text.encode('utf-8', 'replace').decode()"
+            ) from None
+        return cls(body, "application/json", status_code)
 
     @classmethod
     def sse(cls, body: bytes | AsyncIterator[bytes], *, status_code: int = 200) -> ClientResponse:

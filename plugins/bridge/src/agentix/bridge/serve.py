@@ -8,7 +8,6 @@ Callers are told apart by their keys: each key is a session with a client of its
 from __future__ import annotations
 
 import argparse
-import asyncio
 import hashlib
 import importlib
 import json
@@ -22,12 +21,12 @@ from typing import Any, cast
 
 from aiohttp import web
 
-from ._errors import error_response, failure_response
+from ._errors import AbridgeError, ends_task, error_response, failure_response
 from ._forward import SessionForward
 from ._recorder import Recorder
 from ._routes import routes_of, takes_raw
 from ._sessions import Factory, Sessions
-from ._types import ClientResponse, Handler, Request
+from ._types import ClientResponse, Handler, Request, check_status
 
 logger = logging.getLogger("agentix.bridge")
 
@@ -239,8 +238,14 @@ async def _answered(handler: Handler, request: web.Request, headers: dict[str, s
         body = _object_of(raw)
     asked = Request(request.path, body, request.method, request.rel_url.raw_query_string, headers, raw)
     try:
-        return await handler(asked)
-    except Exception as failure:
+        response = await handler(asked)
+        check_status(response.status_code)
+        return response
+    except BaseException as failure:
+        if ends_task(failure):
+            raise
+        if not isinstance(failure, AbridgeError):
+            logger.error("%s: the handler failed", request.path, exc_info=failure)
         return failure_response(failure)
 
 
@@ -255,9 +260,11 @@ async def _send(request: web.Request, response: ClientResponse) -> web.StreamRes
         async for piece in response.body:
             await stream.write(piece)
         await stream.write_eof()
-    except (asyncio.CancelledError, ConnectionResetError):
+    except ConnectionResetError:
         raise
-    except Exception as failure:
+    except BaseException as failure:
+        if ends_task(failure):
+            raise
         # The head is on its way: only a connection that breaks off says that this is not the end.
         logger.warning("%s: the reply broke off: %s", request.path, type(failure).__name__)
         if request.transport is not None:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 
 from .. import _secrets
 from .._calls import this_call
-from .._errors import AbridgeError, told_headers
+from .._errors import AbridgeError, service_status, told_headers
 from .._types import ClientResponse, Request
 from ._spans import CallSpan
 
@@ -100,16 +100,17 @@ class SdkClient(ABC):
         media_type = str(response.headers.get("content-type") or "application/json")
         headers = told_headers(cast("Mapping[str, str]", response.headers))
         stream = _Body(response, self)
-        if media_type.partition(";")[0].strip().lower() == "text/event-stream":
-            return ClientResponse(span.watch(stream), media_type, response.status_code, headers)
         try:
+            status = service_status(response.status_code)
+            if media_type.partition(";")[0].strip().lower() == "text/event-stream":
+                return ClientResponse(span.watch(stream), media_type, status, headers)
             body = b"".join([piece async for piece in stream])
         except BaseException as failure:
             await stream.aclose()
             span.end(failure)
             raise
         span.replied(body)
-        return ClientResponse(body, media_type, response.status_code, headers)
+        return ClientResponse(body, media_type, status, headers)
 
     def _headers(self, request: Request, body: dict[str, Any]) -> dict[str, str]:
         headers = {name: value for name, value in request.headers.items() if name.startswith(_PASSED)}
@@ -127,6 +128,10 @@ class SdkClient(ABC):
         status = getattr(failure, "status_code", None)
         name = type(failure).__name__
         if isinstance(status, int):
+            try:
+                service_status(status)
+            except AbridgeError as odd:
+                return odd
             said = _said(getattr(failure, "body", None))
             raised = AbridgeError(self._hidden(str(said.pop("message", None) or failure)), status_code=status)
             raised.detail = {key: _secrets.hide_in(value, self._abridge_secrets()) for key, value in said.items()}

@@ -10,6 +10,7 @@ from typing import Any
 
 from .._environ import anthropic_environ
 from .._errors import AbridgeError
+from .._json import json_bytes
 from .._routes import on
 from .._secrets import of_client
 from .._types import ClientResponse, Handler, Request, TunnelHandle
@@ -169,7 +170,7 @@ async def translated(response: ClientResponse, asked: Translated, remember: Reme
     choice = first_choice(completion)
     if remember is not None and choice is not None:
         remember(said_in(choice), asked.names)
-    reply = ClientResponse.sse(_as_events(message)) if asked.stream else ClientResponse.json(message)
+    reply = ClientResponse.sse(_as_events(message)) if asked.stream else ClientResponse(json_bytes(message))
     reply.headers = {name: value for name, value in response.headers.items() if name != "content-encoding"}
     return reply
 
