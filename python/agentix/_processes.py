@@ -14,6 +14,7 @@ the runtime is described in docs/reference/wire.md.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -40,6 +41,8 @@ INPUT_WINDOW = 256 << 10
 """Bytes of input on their way: AGX_PROC_IN_BYTES in src/proto/limits.h."""
 INPUT_CHUNK = 64 << 10
 NO_LIMIT = (1 << 64) - 1
+"""The largest number that a frame can say, and so the largest `limit`."""
+_TIMEOUT_MAX = 1e15  # seconds; a longer one would be no number of milliseconds
 END_SECONDS = 30.0
 """How long `Process.__aexit__` waits for the end; the runtime needs less even for a tree that cannot be killed."""
 
@@ -119,13 +122,16 @@ def start(
     `argv[0]` is the program unless `path` is given; it is not searched for. `cwd` and `env` None: the worker's own; an
     `env` that is given replaces it. `stdin`: what the program reads; None: `/dev/null`. `limit`: bytes of each stream
     that are passed on; what comes beyond is read and dropped. `timeout`, in seconds: after it everything is killed, and
-    the cause is `timeout`. `for_call` False: the process outlives the call, and ends with the worker.
+    the cause is `timeout`; None or infinity: never. `for_call` False: the process outlives the call, and ends with the
+    worker.
 
-    Raises RuntimeError outside a sandbox's worker, ValueError for a NUL or a bad name. That the program cannot be
-    started is an OSError of the first verb that waits.
+    Raises RuntimeError outside a sandbox's worker, ValueError for a NUL, a bad name, or a `timeout` that is negative or
+    NaN, OverflowError for a `limit` that no frame can say. That the program cannot be started is an OSError of the
+    first verb that waits.
     """
     if not argv:
         raise ValueError("argv is empty: there is no program to start")
+    milliseconds = _milliseconds(timeout)
     processes = _of_this_worker()
     program = os.fsencode(path if path is not None else argv[0])
     directory = os.getcwd() if cwd is None else os.path.abspath(cwd)
@@ -142,10 +148,19 @@ def start(
         stdin is not None,
         CREDIT,
         NO_LIMIT if limit is None else limit,
-        0 if timeout is None else max(1, min(round(timeout * 1000), NO_LIMIT >> 1)),
+        milliseconds,
     )
     process._feed()  # pyright: ignore[reportPrivateUsage]
     return process
+
+
+def _milliseconds(timeout: float | None) -> int:
+    """As a frame says it: 0 is no timeout."""
+    if timeout is None or timeout == math.inf:
+        return 0
+    if not timeout >= 0:
+        raise ValueError(f"timeout is {timeout}, a number of seconds cannot be negative, nor NaN; None is no timeout")
+    return max(1, round(min(timeout, _TIMEOUT_MAX) * 1000))
 
 
 def _plain(value: bytes, what: str) -> bytes:

@@ -53,6 +53,24 @@ static agx_view view_of(const char *p, Py_ssize_t n)
         return agx_view_of(p, (size_t)n);
 }
 
+/* A converter of PyArg_ParseTuple: the format K would take what is too large modulo 2**64. */
+static int take_uint(PyObject *value, void *to)
+{
+        unsigned long long n;
+
+        if (!PyLong_Check(value)) {
+                PyErr_Format(PyExc_TypeError, "an int was expected, not %.200R", value);
+                return 0;
+        }
+        n = PyLong_AsUnsignedLongLong(value);
+        if (n == (unsigned long long)-1 && PyErr_Occurred()) {
+                PyErr_Format(PyExc_OverflowError, "%.100R is no number from 0 to 2**64 - 1", value);
+                return 0;
+        }
+        *(unsigned long long *)to = n;
+        return 1;
+}
+
 PyObject *agx_channel_start_process(agx_channel *self, PyObject *args)
 {
         agx_frame frame = {.kind = AGX_FRAME_PROC_START};
@@ -61,8 +79,9 @@ PyObject *agx_channel_start_process(agx_channel *self, PyObject *args)
         Py_ssize_t n_id, n_path, n_argv, n_env, n_cwd;
         int has_stdin;
 
-        if (!PyArg_ParseTuple(args, "Kz#y#y#y#y#pKKK:start_process", &proc, &id, &n_id, &path, &n_path, &argv, &n_argv,
-                              &env, &n_env, &cwd, &n_cwd, &has_stdin, &credit, &limit, &timeout))
+        if (!PyArg_ParseTuple(args, "O&z#y#y#y#y#pO&O&O&:start_process", take_uint, &proc, &id, &n_id, &path, &n_path,
+                              &argv, &n_argv, &env, &n_env, &cwd, &n_cwd, &has_stdin, take_uint, &credit, take_uint,
+                              &limit, take_uint, &timeout))
                 return NULL;
         frame.proc = proc;
         frame.call_id = id ? view_of(id, n_id) : AGX_VIEW_NULL;
@@ -96,7 +115,7 @@ PyObject *agx_channel_send_process(agx_channel *self, PyObject *args)
         PyObject *sent;
         const char *verb;
 
-        if (!PyArg_ParseTuple(args, "sK|Ky*:send_process", &verb, &proc, &n, &data))
+        if (!PyArg_ParseTuple(args, "sO&|O&y*:send_process", &verb, take_uint, &proc, take_uint, &n, &data))
                 return NULL;
         for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
                 if (!strcmp(verb, verbs[i].name))

@@ -595,12 +595,12 @@ static int unreadable(agx_exchange *x, const agx_tunnel_words *w, const char *wh
         if (!in_turn(x, w))
                 return note(outcome, why);
         x->ended = true;
-        *outcome = (agx_tunnel_outcome){
-                .todo = AGX_TUNNEL_TODO_ERROR,
-                .exchange = x,
-                .reply = {.status = UNREADABLE, .body = AGX_VIEW("the host's answer cannot be read")},
-                .last = true,
-                .why = why};
+        *outcome = (agx_tunnel_outcome){.todo = AGX_TUNNEL_TODO_ERROR,
+                                        .exchange = x,
+                                        .reply = {.status = UNREADABLE,
+                                                  .body = AGX_VIEW("the host's answer cannot be read")},
+                                        .last = true,
+                                        .why = why};
         return 0;
 }
 

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -409,14 +410,27 @@ def test_refuses_what_no_process_can_be_given(call: Callable[..., Any]) -> None:
         ({"env": {"A": "x\0y"}}, "a variable holds a NUL"),
         ({"cwd": "/tmp\0"}, "cwd holds a NUL"),
         ({"timeout": -1}, "cannot be negative"),
+        ({"timeout": float("nan")}, "timeout is nan"),
+        ({"timeout": float("-inf")}, "cannot be negative"),
         ({"max_output": -1}, "cannot be negative"),
     ):
         with pytest.raises(RemoteCallError, match="ValueError") as caught:
             call("true", **options)
         assert words in caught.value.error.message
+    for most in (1 << 64, 1 << 65, 10**30):  # modulo 2**64 the first is none at all
+        with pytest.raises(RemoteCallError, match="OverflowError") as caught:
+            call("echo ok", max_output=most)
+        assert "at most 18446744073709551615" in caught.value.error.message
+    with pytest.raises(RemoteCallError, match="TypeError"):
+        call("echo ok", max_output=1e6)
     with pytest.raises(RemoteCallError) as caught:
         call("true; #" + "x" * 200_000)
     assert "Argument list too long" in caught.value.error.message
+
+
+def test_bounds_that_are_none(call: Callable[..., Any]) -> None:
+    for options in ({"timeout": float("inf")}, {"timeout": 1e300}, {"max_output": (1 << 64) - 1}, {"timeout": 1 << 80}):
+        assert call("echo ok", **options) == bash.BashResult(0, "ok\n", ""), options
 
 
 # ---- text ----
@@ -465,11 +479,67 @@ def test_a_start_up_file_that_is_asked_for_is_read_once(call: Callable[..., Any]
     (tmp_path / "script").write_text("echo from script\n")
     (tmp_path / "rc").write_text(f"bash {tmp_path}/script; NAME=value; export OTHER=$#\n")
     env = {"PATH": os.environ["PATH"], "BASH_ENV": str(tmp_path / "rc")}
-    result = call('echo "$NAME" $# "$0" ${BASH_ENV-none}; bash -c true; exit 5', env=env)
-    assert result.stdout.splitlines()[0] == "from script"
-    assert result.stdout.splitlines()[1].startswith("value 0 ")
-    assert result.stdout.splitlines()[1].endswith("bash none")
-    assert (result.exit_code, len(result.stdout.splitlines())) == (5, 2)
+    result = call('echo "$NAME" $OTHER $# "$BASH_ENV"; bash -c "echo ${BASH_ENV@A}"; env; exit 5', env=env)
+    lines = result.stdout.splitlines()
+    assert lines[:2] == ["from script", f"value 0 0 {tmp_path}/rc"]
+    assert result.exit_code == 5
+    assert not [line for line in lines[3:] if "BASH_ENV" in line or "AGENTIX" in line], "nor is it exported"
+
+
+# What a file does, then a command, and what tells them apart if the file is not read as bash reads it.
+FILES = {
+    "nothing": ("", "echo $? $# $0 $-"),
+    "failure": ("false", "echo $?"),
+    "exit": ("exit 4", "echo never"),
+    "arguments": ('echo $# "$@" ${FUNCNAME-none}', "echo $#"),
+    "errexit": ("set -e", "false; echo never"),
+    "nounset": ("set -u", "echo $nope; echo never"),
+    "xtrace": ("set -x", "echo x"),
+    "verbose": ("set -v", "echo x"),
+    "exit trap": ("trap 'echo bye' EXIT", "echo x"),
+    "debug trap": ("set -T; trap 'echo debug' DEBUG", "echo x; echo y"),
+    "alias": ("shopt -s expand_aliases; alias hi='echo hello'", "hi there"),
+    "new arguments": ("set -- 1 2", "echo $#"),
+    "descriptor": ("exec 3>&1", "echo x >&3"),
+    "input": ("read x", "cat; echo $x"),
+    "one command": ("", "sh -c 'kill -9 $$'"),
+    "exec": ("", "exec sh -c 'kill -9 $$'"),
+    "lines": ("", "no-such-thing\necho $LINENO\nno-such-thing"),
+    "syntax": ("", "echo a\nif then"),
+    "text": ("", 'echo "$BASH_EXECUTION_STRING"'),
+}
+# Its value is expanded, and no name of something on the PATH.
+NAMES = ["$HOME/f", "~/f", "./f", "f", "no-such", "/no/such", "$(echo f)", "${X:-f}", "a b", 'q"q', "b\\s", "true"]
+
+
+@pytest.mark.timeout(120)
+def test_a_start_up_file_is_read_as_bash_reads_it(runtime: Runtime, run: Run, tmp_path: Path) -> None:
+    for name in ("f", "a b", 'q"q', "b\\s"):
+        (tmp_path / name).write_text(f"echo {name[0]} is read\n")
+    table: list[tuple[str, str]] = [(name, "echo $?") for name in NAMES]
+    for name, (text, command) in FILES.items():
+        (tmp_path / f"rc of {name}").write_text(text + "\n")
+        table.append((f"{tmp_path}/rc of {name}", command))
+
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            for name, command in table:
+                env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "BASH_ENV": name}
+                options: dict[str, Any] = {
+                    "executable": "/bin/bash",
+                    "cwd": str(tmp_path),
+                    "env": env,
+                    "stdin": b"a\nb\n",
+                }
+                ours = await client.remote(bash.run, command, timeout=20, **options)
+                argv = ["/bin/bash", "-c", command]
+                bashs = await asyncio.to_thread(
+                    subprocess.run, argv, cwd=tmp_path, env=env, input=b"a\nb\n", capture_output=True, timeout=20
+                )
+                right = bash.BashResult(bashs.returncode, bashs.stdout.decode(), bashs.stderr.decode())
+                assert ours == right, (name, command)
+
+    run(go())
 
 
 def test_the_image_s_own_environment(worker_python: str, run: Run, tmp_path: Path) -> None:

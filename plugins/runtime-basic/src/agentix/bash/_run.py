@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator, Mapping
 
-from agentix._processes import Process, start
+from agentix._processes import NO_LIMIT, Process, start
 
 from ._events import BashError, BashExit, BashResult, BashStderr, BashStdout
 
 _MAX_OUTPUT = 10 * 1024 * 1024
 _TIMED_OUT = -1
-# Sources a file as BASH_ENV would be, but once: bash that the file or the command starts does not source it again.
-_WITH_BASH_ENV = 'unset BASH_ENV; __agentix=$2; set -- "$1"; . "$1"; set --; eval "unset __agentix; $__agentix"'
+# Given to bash as its BASH_ENV, whose value it expands.
+_ONCE = re.sub(r'([\\$`"])', r"\\\1", os.path.join(os.path.dirname(__file__), "once.sh"))
 
 
 async def run(
@@ -28,19 +29,22 @@ async def run(
 ) -> BashResult:
     """Run a command in a shell and return its exit code and output.
 
-    `env` None: the worker's environment, without `BASH_ENV`; a dict replaces it. `timeout`, in seconds: then the shell
-    and everything it has started are killed, `exit_code` is -1 and `stderr` says so after what was read. `max_output`:
+    `env` None: the worker's environment, without `BASH_ENV`; a dict replaces it, and a `BASH_ENV` in it is read by this
+    shell, but by no bash below it. `timeout`, in seconds: then the shell and everything it has started are killed,
+    `exit_code` is -1 and `stderr` says so after what was read; None or infinity: no timeout. `max_output`:
     bytes of each stream that are kept; the rest is read and dropped, and the text says so at its end. `executable`: the
     shell, a path or a name looked up on the environment's PATH. `stdin`: what the command reads; None: nothing.
 
     What the command leaves in the background goes on until the sandbox ends, without an output. If the call is
     cancelled, whatever runs of the command is killed.
 
-    Raises OSError if the shell or the directory is not there, ValueError for what no process can be given, RuntimeError
-    outside a sandbox.
+    Raises OSError if the shell or the directory is not there, ValueError for what no process can be given,
+    OverflowError for a `max_output` above 2**64 - 1, RuntimeError outside a sandbox.
     """
     if max_output < 0:
         raise ValueError(f"max_output is {max_output}, a number of bytes cannot be negative")
+    if max_output > NO_LIMIT:
+        raise OverflowError(f"max_output is {max_output}; it can be at most {NO_LIMIT}, which is no bound")
     process = _start(command, cwd, env, timeout, max_output, executable, stdin)
     out, err, ended = await process.communicate()
     stdout = _text(out, ended.written[0], max_output)
@@ -87,14 +91,13 @@ def _start(
     stdin: bytes | None,
 ) -> Process:
     if timeout is not None and not timeout >= 0:
-        raise ValueError(f"timeout is {timeout}, a number of seconds cannot be negative")
+        raise ValueError(f"timeout is {timeout}, a number of seconds cannot be negative, nor NaN; None is no timeout")
     given: Mapping[str, str] = os.environ if env is None else env
     shell = _shell(executable, given)
     variables = {name: value for name, value in given.items() if name != "BASH_ENV"}
-    argv = [shell, "-c", command]
     if env is not None and env.get("BASH_ENV") and "bash" in os.path.basename(shell):
-        argv = [shell, "-c", _WITH_BASH_ENV, shell, env["BASH_ENV"], command]
-    return start(argv, cwd=cwd, env=variables, stdin=stdin, limit=limit, timeout=timeout)
+        variables |= {"BASH_ENV": _ONCE, "__AGENTIX_BASH_ENV": env["BASH_ENV"]}
+    return start([shell, "-c", command], cwd=cwd, env=variables, stdin=stdin, limit=limit, timeout=timeout)
 
 
 def _shell(executable: str | None, env: Mapping[str, str]) -> str:
