@@ -17,7 +17,7 @@ import signal
 import subprocess
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -226,11 +226,10 @@ os.register_at_fork(after_in_child=_forget_children)
 class Probe:
     """Asks the runtime at a URL until it answers and proves that it knows the token."""
 
-    def __init__(self, url: str, token_file: str) -> None:
-        """Read the token; OSError if that fails."""
-        with open(token_file, encoding="utf-8") as file:
-            self._token = file.read().strip()
+    def __init__(self, url: str, token: str, headers: Mapping[str, str] | None = None) -> None:
         self._url = url
+        self._token = token
+        self._headers = headers
         self._why = "it was not asked"
 
     async def event(self, timeout: float) -> Event:
@@ -251,7 +250,7 @@ class Probe:
         from .._client import RuntimeClient
         from .._failures import RuntimeUnreachable
 
-        client = RuntimeClient(self._url, token=self._token)
+        client = RuntimeClient(self._url, token=self._token, headers=self._headers)
         try:
             async with asyncio.timeout_at(deadline):
                 return (await client.health()).instance or ""
@@ -382,7 +381,7 @@ class Driver:
 
     async def _probe(self, wish: Wish) -> None:
         try:
-            probe = Probe(wish["url"], wish["token_file"])
+            probe = Probe(wish["url"], _read(wish["token_file"]).strip())
         except (OSError, ValueError) as error:
             self._brain.event("timer", 0, str(error).encode(errors="replace"))
             return
@@ -429,6 +428,11 @@ class Driver:
             except asyncio.CancelledError:
                 self._cancelled = True
         future.result()
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 def _write_anew(path: str, mode: int, content: bytes) -> None:

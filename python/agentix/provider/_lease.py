@@ -7,10 +7,11 @@ dropped, or the event loop that it was made in ends.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import weakref
+from collections.abc import Awaitable, Callable
 
 from .._client import RuntimeClient
-from .._failures import RuntimeUnreachable
 from .base import Sandbox
 
 RENEWALS = 3
@@ -20,26 +21,37 @@ RENEWALS = 3
 def keep_lease(sandbox: Sandbox, lease: float | None) -> Sandbox:
     """Renew the lease (seconds; None: there is none) for as long as this handle lives; return the handle."""
     if lease is not None:
-        task = asyncio.ensure_future(_renew(weakref.ref(sandbox), lease / RENEWALS))
-        sandbox._add_cleanup(lambda: _stop(task))  # pyright: ignore[reportPrivateUsage]
+        pause = lease / RENEWALS
+        keep(sandbox, pause, lambda held: _connect(held, pause))
     return sandbox
 
 
-async def _renew(handle: weakref.ref[Sandbox], pause: float) -> None:
+def keep(sandbox: Sandbox, pause: float, renew: Callable[[Sandbox], Awaitable[None]]) -> None:
+    """Call `renew`, which may raise what it likes, every `pause` seconds for as long as this handle lives."""
+    task = asyncio.ensure_future(_renew(weakref.ref(sandbox), pause, renew))
+    sandbox._add_cleanup(lambda: _stop(task))  # pyright: ignore[reportPrivateUsage]
+
+
+async def _renew(handle: weakref.ref[Sandbox], pause: float, renew: Callable[[Sandbox], Awaitable[None]]) -> None:
     while True:
         await asyncio.sleep(pause)
         sandbox = handle()
         if sandbox is None:
             return
-        client = RuntimeClient(sandbox.runtime_url, pause, token=sandbox.token, headers=sandbox.headers)
+        renewing = renew(sandbox)
         del sandbox
-        try:
-            async with asyncio.timeout(pause):
-                await client.health()
-        except (RuntimeUnreachable, TimeoutError):
-            pass  # whoever calls learns of it
-        finally:
-            await client.close()
+        with contextlib.suppress(Exception):  # whoever calls learns of it
+            await renewing
+
+
+async def _connect(sandbox: Sandbox, pause: float) -> None:
+    client = RuntimeClient(sandbox.runtime_url, pause, token=sandbox.token, headers=sandbox.headers)
+    del sandbox
+    try:
+        async with asyncio.timeout(pause):
+            await client.health()
+    finally:
+        await client.close()
 
 
 async def _stop(task: asyncio.Task[None]) -> None:

@@ -295,11 +295,11 @@ async def _session(
             setattr(sandbox, name, value)
         yield sandbox
     except BaseException as exc:
-        failure = await _to_the_end(_end(provider, sandbox))
+        failure = await to_the_end(_end(provider, sandbox))
         if failure is not None:
             exc.add_note(f"ending sandbox {sandbox.sandbox_id} then failed: {type(failure).__name__}: {failure}")
         raise
-    failure = await _to_the_end(_end(provider, sandbox))
+    failure = await to_the_end(_end(provider, sandbox))
     if failure is not None:
         raise failure
 
@@ -347,7 +347,7 @@ async def _run_all(steps: list[Callable[[], Awaitable[object]]]) -> None:
         raise first
 
 
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> BaseException | None:
+async def to_the_end(work: Coroutine[Any, Any, None]) -> BaseException | None:
     """Await `work` to its end and return what it raised. A cancellation that arrives meanwhile is raised afterwards."""
     import asyncio
 

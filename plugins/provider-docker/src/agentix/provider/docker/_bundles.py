@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import shutil
 import stat
-import sysconfig
 import weakref
 from pathlib import Path
 from typing import Any
 
+from agentix.provider import _program
 from agentix.provider.base import DeployedBundle
 
 BOOTSTRAP = "nix/runtime/bootstrap.sh"
@@ -65,40 +63,11 @@ async def deploy(
     """Deploy a bundle to the cache. RuntimeError holds what `agentix deploy` said."""
     options = {"name": name, "platform": platform, "container-engine": engine, "bundle-cache-dir": cache_dir}
     given = [f"--{option}={value}" for option, value in options.items() if value is not None]
-    code, out, err = await _run([_program(), "deploy", backend, "--format=json", *given, "--", str(bundle)])
-    if code:
-        raise RuntimeError(f"the bundle {bundle} was not deployed: {err.decode(errors='replace').strip()[-4096:]}")
-    answer: Any = json.loads(out)
+    failed = f"the bundle {bundle} was not deployed"
+    answer = await _program.answer(failed, "deploy", backend, "--format=json", *given, "--", str(bundle))
     return DeployedBundle(
         bundle=answer["bundle"],
         platform=answer.get("platform"),
         metadata=answer.get("metadata") or {},
         hints=answer.get("hints") or {},
     )
-
-
-async def _run(argv: list[str]) -> tuple[int, bytes, bytes]:
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        out, err = await process.communicate()
-    except BaseException:
-        if process.returncode is None:
-            process.kill()  # it leaves nothing that is half done
-        await process.wait()
-        raise
-    assert process.returncode is not None
-    return process.returncode, out, err
-
-
-def _program() -> str:
-    """Find `agentix` where this installation put its scripts, else on PATH."""
-    beside = os.path.join(sysconfig.get_path("scripts"), "agentix")
-    found = beside if os.access(beside, os.X_OK) else shutil.which("agentix")
-    if found is None:
-        raise RuntimeError("the agentix program was not found beside this interpreter or on PATH; reinstall agentix")
-    return found

@@ -1,0 +1,64 @@
+"""Emulated sandbox services for tests: one program each, which is told of faults and asked what there is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from processes import until
+
+SUPPORT = Path(__file__).parents[1] / "support"
+
+
+class Service:
+    """A running service."""
+
+    def __init__(self, name: str, urls: dict[str, str]) -> None:
+        self.name = name
+        self.urls = urls
+
+    def state(self) -> dict[str, Any]:
+        """What there is: `rentals`, ids of `ended` ones, `images`, and the `log` of requests."""
+        return self._test(None)
+
+    def rentals(self) -> list[str]:
+        return [rental["id"] for rental in self.state()["rentals"]]
+
+    def order(self, *faults: dict[str, Any]) -> None:
+        """Have these faults happen: `on` a method and path, `do` refuse, delay or lose, so many `times`."""
+        self._test([{"times": 1, **fault} for fault in faults])
+
+    def empty(self, seconds: float = 20.0) -> None:
+        """Wait until nothing is rented; what is under way when its client goes is finished first."""
+        until(lambda: not self.rentals(), f"no sandbox of {self.name} is left", seconds)
+
+    def _test(self, body: Any) -> dict[str, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.urls['api']}/_test", data)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+
+@contextlib.contextmanager
+def running(name: str, directory: Path) -> Iterator[Service]:
+    """Have `tests/support/<name>_service.py` running."""
+    program = [sys.executable, str(SUPPORT / f"{name}_service.py"), str(directory)]
+    process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield Service(name, json.loads(process.stdout.readline()))
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()

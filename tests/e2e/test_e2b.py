@@ -1,0 +1,259 @@
+"""The e2b backend: the official SDK against an emulated service that really runs what it is asked to run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import box_bundle
+import e2b_service
+import pytest
+import services
+from agentix.provider.e2b import E2BProvider, E2BProviderConfig
+from processes import eventually
+
+from agentix import SandboxConfig, SandboxResource
+
+sys.path.insert(0, str(box_bundle.BOX / "src"))
+import box_targets as t
+
+KEY = e2b_service.KEY
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[services.Service]:
+    with services.running("e2b", tmp_path_factory.mktemp("e2b")) as service:
+        yield service
+
+
+@pytest.fixture
+def service(running: services.Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[services.Service]:
+    """The service, where the environment says it is; nothing may be left in it."""
+    for name, value in environ(running).items():
+        monkeypatch.setenv(name, value)
+    yield running
+    running.order()
+    running.empty()
+
+
+def environ(service: services.Service) -> dict[str, str]:
+    urls = service.urls
+    return {
+        "E2B_API_URL": urls["api"],
+        "E2B_SANDBOX_URL": urls["gateway"],
+        "E2B_API_KEY": KEY,
+        "E2B_TEMPLATE_ID": "base",
+    }
+
+
+@pytest.fixture(scope="module")
+def deployed(running: services.Service, bundle: box_bundle.Bundle) -> str:
+    """The bundle where the service has it, brought there by a user's command."""
+    program = str(Path(sys.executable).parent / "agentix")
+    command = [program, "deploy", "e2b", str(bundle.tar), "--format", "json"]
+    env = {**os.environ, **environ(running)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["platform"] == "linux/amd64"
+    assert answer["metadata"]["state"] == "uploaded"
+    assert running.rentals() == []
+    return answer["bundle"]
+
+
+def config(bundle: str, **settings: Any) -> SandboxConfig:
+    return SandboxConfig(image="any", bundle=bundle, **settings)
+
+
+def provider(**settings: Any) -> E2BProvider:
+    return E2BProviderConfig(**settings).to_provider()
+
+
+def test_a_session(run: Any, service: services.Service, deployed: str, bundle: box_bundle.Bundle) -> None:
+    async def main() -> None:
+        env = {"A": "x\nB=evil", "Q": "a'b\"c $HOME #", "E": "", "AGENTIX_TOKEN_FILE": "/mine"}
+        first = provider()
+        async with first.session(config(deployed, env=env)) as sandbox:
+            assert (await sandbox.remote(t.run, seed=7))["seed"] == 7
+            seen = await sandbox.remote(t.environ)
+            assert [seen.get(name) for name in ("A", "Q", "E", "B")] == [env["A"], env["Q"], "", None]
+            assert await sandbox.remote(t.whoami) == (0, 0)
+
+            # Neither without the service's header nor without the runtime's token does anybody get in.
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                await asyncio.to_thread(
+                    call, sandbox.runtime_url, **without(sandbox.headers, "e2b-traffic-access-token")
+                )
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                await asyncio.to_thread(call, sandbox.runtime_url, **sandbox.headers)
+            secrets = (KEY, sandbox.token, sandbox.headers["e2b-traffic-access-token"])
+            assert not any(str(secret) in repr(sandbox) for secret in secrets)
+
+            other = await provider().get(sandbox.sandbox_id)
+            assert (await other.remote(t.run, seed=8))["pid"] == (await sandbox.remote(t.run, seed=9))["pid"]
+            await other.aclose()
+        with pytest.raises(KeyError, match=sandbox.sandbox_id):
+            await first.get(sandbox.sandbox_id)
+        await first.delete(sandbox.sandbox_id)  # which is gone
+
+        # The tar itself finds what is there already.
+        again = await first.deploy_bundle(bundle.tar, name="mine:1")
+        assert (again.bundle, again.metadata["state"], again.metadata["name"]) == (deployed, "there already", "mine:1")
+        made = await asyncio.gather(*(first.create(config(str(bundle.tar))) for _ in range(2)))
+        assert await asyncio.gather(*(one.remote(t.run, seed=n) for n, one in enumerate(made)))
+        for one in made:
+            await one.aclose()
+            await first.delete(one.sandbox_id)
+
+    run(main())
+
+
+def without(headers: dict[str, str], name: str) -> dict[str, str]:
+    return {key: value for key, value in headers.items() if key != name}
+
+
+def call(url: str, **headers: str) -> None:
+    urllib.request.urlopen(urllib.request.Request(f"{url}/call", b"", headers), timeout=30)
+
+
+def test_what_is_missing_is_said_first(service: services.Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = service.state()["log"]
+    monkeypatch.delenv("E2B_TEMPLATE_ID")
+    with pytest.raises(ValueError, match=r"E2B_TEMPLATE_ID.*template_id="):
+        E2BProvider()
+    monkeypatch.delenv("E2B_API_KEY")
+    with pytest.raises(ValueError, match=r"E2B_API_KEY.*api_key="):
+        E2BProvider()
+    with pytest.raises(ValueError, match="timeout"):
+        E2BProviderConfig(timeout=0)
+    assert KEY not in repr(E2BProviderConfig(api_key=KEY, template_id="x"))
+    assert service.state()["log"] == before
+
+
+def test_what_the_service_cannot_do(run: Any, service: services.Service) -> None:
+    async def main() -> None:
+        one = provider()
+        with pytest.raises(ValueError, match="linux/arm64"):
+            await one.create(config("e2b:base", platform="linux/arm64"))
+        with pytest.raises(ValueError, match="resource"):
+            await one.create(config("e2b:base", resource=SandboxResource(gpu=1)))
+        with pytest.raises(FileNotFoundError, match="agentix build"):
+            await one.create(config("/nowhere.tar"))
+        with pytest.raises(ValueError, match="sandbox id"):
+            await one.delete("--all")  # pyright: ignore[reportArgumentType]
+        wrong = "e2b_" + "0" * 40
+        with pytest.raises(RuntimeError, match="401") as refused:
+            await provider(api_key=wrong).create(config("e2b:base"))
+        assert wrong not in str(refused.value)
+        with pytest.raises(RuntimeError, match="not found"):
+            await one.create(config("e2b:nowhere"))
+
+    run(main())
+
+
+def test_a_runtime_that_does_not_come_up(run: Any, service: services.Service) -> None:
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match=r"(?s)exit code 3.*boom"):
+            await provider().create(config("e2b:boom"))
+        with pytest.raises(RuntimeError, match=r"(?s)exit code 127.*bootstrap\.sh"):
+            await provider().create(config("e2b:base"))
+        with pytest.raises(RuntimeError, match=r"not ready after 1\.0 s"):
+            await provider(health_timeout=1.0).create(config("e2b:asleep"))
+        assert service.rentals() == []
+
+    run(main())
+
+
+FAULTS = [
+    {"on": "POST /v2/sandboxes", "do": "lose"},
+    {"on": "POST /v2/sandboxes", "do": "refuse", "status": 500},
+    {"on": "POST /files", "do": "refuse", "status": 500},
+    {"on": "POST /process.Process/Start", "do": "refuse", "status": 503},
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault['do']} {fault['on']}")
+def test_a_step_that_fails(run: Any, service: services.Service, fault: dict[str, Any], deployed: str) -> None:
+    """Nothing is left, although the first request to end the sandbox fails too."""
+    service.order(fault, {"on": "DELETE /sandboxes", "do": "refuse", "status": 500})
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="failed"):
+            await provider().create(config(deployed))
+        assert service.rentals() == []
+
+    run(main())
+
+
+def test_cancelled_at_any_moment(run: Any, service: services.Service, deployed: str) -> None:
+    moments = random.Random(5)
+
+    async def main() -> None:
+        one = provider()
+        started = time.monotonic()
+        async with one.session(config(deployed)):
+            length = time.monotonic() - started
+        for _ in range(5):
+            task = asyncio.ensure_future(one.create(config(deployed)))
+            await asyncio.sleep(moments.uniform(0, length))
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                await task.result().aclose()
+                await one.delete(task.result().sandbox_id)
+            assert service.rentals() == []
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(length / 2), one.session(config(deployed)):
+                await asyncio.sleep(60)
+        assert service.rentals() == []
+
+    run(main())
+
+
+HOST = """
+import asyncio
+from agentix import SandboxConfig
+from agentix.provider.e2b import E2BProviderConfig
+async def main():
+    sandbox = await E2BProviderConfig(timeout=3).to_provider().create(SandboxConfig(image="any", bundle={bundle!r}))
+    print(sandbox.sandbox_id, flush=True)
+    await asyncio.sleep(1000)
+asyncio.run(main())
+"""
+
+
+def test_how_long_a_sandbox_lives(run: Any, service: services.Service, deployed: str) -> None:
+    """As long as its handle; that of a killed host, and a closed one, until their time is over."""
+    host = subprocess.Popen([sys.executable, "-c", HOST.format(bundle=deployed)], stdout=subprocess.PIPE, text=True)
+    assert host.stdout is not None
+
+    def renewed(name: str) -> int:
+        return next((rental["renewed"] for rental in service.state()["rentals"] if rental["id"] == name), -1)
+
+    async def main() -> None:
+        one = provider(timeout=3)
+        sandbox = await one.create(config(deployed))
+        lost = (await asyncio.to_thread(host.stdout.readline)).strip()  # pyright: ignore[reportOptionalMemberAccess]
+        host.kill()
+        assert lost
+        await eventually(lambda: renewed(sandbox.sandbox_id) >= 4, "it is renewed beyond its first time")
+        await eventually(lambda: renewed(lost) < 0, "it ends, as its host was killed")
+        assert (await sandbox.remote(t.run, seed=1))["seed"] == 1
+        await sandbox.aclose()
+        await eventually(lambda: renewed(sandbox.sandbox_id) < 0, "it ends when nobody holds it")
+
+    try:
+        run(main())
+    finally:
+        host.kill()
+        host.communicate(timeout=30)
