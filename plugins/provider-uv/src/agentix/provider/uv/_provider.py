@@ -37,6 +37,9 @@ class UvProvider(SandboxProvider):
     a config the project in the current directory is installed.
     """
 
+    takes_bundle = False
+    """The pytest plugin need not build one."""
+
     def __init__(self, config: UvProviderConfig | None = None) -> None:
         self._config = config if config is not None else UvProviderConfig(project=".")
         self._runtime = _find_runtime()

@@ -1,4 +1,4 @@
-"""For tests: a real runtime server, for the length of an `async with` block."""
+"""A real runtime server, for the length of an `async with` block."""
 
 import asyncio
 import contextlib

@@ -1,0 +1,50 @@
+"""The suite for backends, on each of ours."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import box_bundle
+import engines
+import pytest
+from agentix.provider.docker._conformance import Docker, Podman
+from agentix.provider.uv._conformance import Uv
+
+from agentix.testing import conformance
+
+
+@pytest.fixture(scope="class", autouse=True)
+def places() -> Iterator[None]:
+    """The backends' directory on the host, this class's own."""
+    root = tempfile.mkdtemp(prefix="agx-")  # a short name: the path of a socket must fit
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", root)
+        yield
+        left = [path.name for path in Path(root, f"agentix-{os.getuid()}").glob("*")]
+        assert [name for name in left if not name.startswith("host-")] == []
+    shutil.rmtree(root)
+
+
+class TestUv(conformance.Suite):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def backend(cls, places: None, worker_python: str) -> Uv:
+        return Uv(venv=str(Path(worker_python).parents[1]))
+
+
+class TestDocker(conformance.Suite):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def backend(cls, places: None, docker_engine: engines.Engine, bundle: box_bundle.Bundle) -> Docker:
+        return Docker(engine=docker_engine.program, image=docker_engine.image("busybox"), bundle=bundle.directory)
+
+
+class TestPodman(conformance.Suite):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def backend(cls, places: None, podman_engine: engines.Engine, bundle: box_bundle.Bundle) -> Podman:
+        return Podman(engine=podman_engine.program, image=podman_engine.image("busybox"), bundle=bundle.directory)
