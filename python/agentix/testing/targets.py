@@ -52,21 +52,37 @@ def variable(name: str) -> bytes | None:
     return os.environb.get(os.fsencode(name))
 
 
-_naps: dict[str, str] = {}
-
-
 async def nap(seconds: float, name: str = "") -> str:
-    """Sleep; `nap_state` tells what became of a nap with a name."""
-    _naps[name] = "asleep"
+    """Sleep; `nap_state` tells what became of a nap with a name, in whichever worker it was."""
+    _note(name, "asleep")
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:
-        _naps[name] = "cancelled"
+        _note(name, "cancelled")
         raise
-    _naps[name] = "rested"
+    _note(name, "rested")
     return "rested"
 
 
 def nap_state(name: str) -> str:
-    """Tell about a nap: `unknown`, `asleep`, `rested` or `cancelled`."""
-    return _naps.get(name, "unknown")
+    """Tell about a nap: `unknown`, `asleep`, `rested` or `cancelled`; what has ended is told once."""
+    path = _place(name)
+    try:
+        with open(path) as file:
+            state = file.read()
+    except FileNotFoundError:
+        return "unknown"
+    if state in ("rested", "cancelled"):
+        os.unlink(path)
+    return state
+
+
+def _note(name: str, state: str) -> None:
+    if name:
+        with open(_place(name) + ".new", "w") as file:
+            file.write(state)
+        os.replace(_place(name) + ".new", _place(name))
+
+
+def _place(name: str) -> str:
+    return os.path.join(os.environ.get("TMPDIR", "/tmp"), f"agentix-nap-{name}")

@@ -404,10 +404,12 @@ class Suite:
         assert (record.levelname, vars(record)["said"]) == ("WARNING", "it speaks")
 
     async def test_cancelling_a_call(self, box: Sandbox, backend: Backend) -> None:
-        call = asyncio.ensure_future(_await(box.remote(targets.nap, 3600, "cancelled")))
+        name = f"{os.getpid()}-{time.monotonic_ns()}"
+        call = asyncio.ensure_future(_await(box.remote(targets.nap, 3600, name)))
 
         async def state(wanted: str) -> bool:
-            return await box.remote(targets.nap_state, "cancelled") == wanted
+            assert wanted == "cancelled" or not call.done(), await call
+            return await box.remote(targets.nap_state, name) == wanted
 
         await _until(lambda: state("asleep"), "the call begins", backend.patience)
         call.cancel()
@@ -510,7 +512,7 @@ class Suite:
         """The call under way fails with an error that says so, `get` does not find it, `delete` tidies up."""
         watch.need("kill")
         sandbox = await provider.create(watch.backend.config())
-        call = asyncio.ensure_future(_await(sandbox.remote(targets.nap, 3600, "killed")))
+        call = asyncio.ensure_future(_await(sandbox.remote(targets.nap, 3600)))
         assert await sandbox.remote(math.factorial, 5) == 120
         await asyncio.to_thread(watch.backend.kill, sandbox)
         later = asyncio.ensure_future(_await(sandbox.remote(math.factorial, 5)))
