@@ -19,6 +19,8 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from . import _npm_packages as npm
+
 _OF_THE_INSTALLATION = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json"}
 _NIX_GROUP = "agentix.nix"
 _OURS = frozenset(
@@ -79,7 +81,10 @@ def _table(value: object) -> Table:
 
 
 def describe(project: Path, context: Path) -> Iterator[Record]:
-    """Say what pyproject.toml says, which lock holds, and which distributions of ours are installed."""
+    """Say what pyproject.toml says, which lock holds, and which distributions of ours are installed.
+
+    Of npm packages: those of the project, and of what is ours and it asks for. Others are known when it is installed.
+    """
     content = _read_toml(project / "pyproject.toml")
     about = _table(content.get("project"))
     if "name" not in about:
@@ -91,6 +96,10 @@ def describe(project: Path, context: Path) -> Iterator[Record]:
     nix = _nix_of(project, content)
     if nix:
         yield "nix", nix
+    own = own_distributions()
+    asked = sorted(own.keys() & set(_asked(content)))
+    for package in npm.settled(_npm_of(content), npm.of_plugins(own[name] for name in asked)):
+        yield from package.records()
     lock = _lock_of(project, context)
     if lock is None:
         _refuse_absent(_asked(content), _sources(content))
@@ -98,7 +107,7 @@ def describe(project: Path, context: Path) -> Iterator[Record]:
         _refuse_absent(_locked_from_index(lock / "uv.lock"), ())
         yield "lock", str(lock.relative_to(context))
     stamp = hashlib.sha256()
-    for name, dist in sorted(own_distributions().items()):
+    for name, dist in sorted(own.items()):
         yield "own", name
         stamp.update(f"{name} {dist.version} {dist.locate_file('')}\n{dist.read_text('RECORD')}".encode())
     yield "stamp", stamp.hexdigest()
@@ -119,6 +128,13 @@ def _nix_of(project: Path, content: Table) -> str | None:
     if not (project / path).resolve().is_relative_to(project.resolve()):
         raise ProjectError(f"[tool.agentix] nix = {value!r} leaves the project")
     return str(path)
+
+
+def _npm_of(content: Table) -> Iterator[npm.Package]:
+    """Return the npm packages that the project itself declares."""
+    agentix = _table(_table(content.get("tool")).get("agentix"))
+    if "npm" in agentix:
+        yield from npm.declared(agentix["npm"], "[tool.agentix]")
 
 
 def _lock_of(project: Path, context: Path) -> Path | None:
@@ -205,7 +221,7 @@ def _requires(dist: Distribution) -> list[str]:
 
 
 def own_needed(site: Path, project: Path) -> Iterator[Record]:
-    """Say which of ours belong beside what is in `site`, file by file, and which Nix closures all of them ask for."""
+    """Say which of ours belong beside what is in `site`, file by file, and what of Nix and npm all of them ask for."""
     own = own_distributions()
     if "agentix" not in own:
         raise ProjectError("the distribution 'agentix' is not installed here; install it, do not only import it")
@@ -231,6 +247,8 @@ def own_needed(site: Path, project: Path) -> Iterator[Record]:
             if requirement_name(text) not in names | needed.keys() and ";" not in text:
                 yield "lacking", f"{name} needs {text}"
     yield from _closures([*there, *needed.values()])
+    for package in npm.settled(_npm_of(content), npm.of_plugins([*there, *needed.values()])):
+        yield from package.records()
 
 
 def _files(dist: Distribution) -> Iterator[Record]:
@@ -341,12 +359,14 @@ def _toml_value(value: Any) -> str:
 def main(arguments: list[str]) -> int:
     """Run one verb; what is wrong with the project is a record, not a status."""
     verbs = {"describe": describe, "own": own_needed, "keep-from-index": keep_from_index}
-    verb = verbs[arguments[0]]
+    name, *given = arguments
     out: list[str] = []
     try:
-        for key, value in verb(*(Path(argument) for argument in arguments[1:])):
+        # An integrity is no path.
+        records = npm.unpack(*given) if name == "unpack-npm" else verbs[name](*map(Path, given))
+        for key, value in records:
             out += [key, value]
-    except ProjectError as error:
+    except (ProjectError, npm.NpmError) as error:
         out = ["error", str(error)]
     except OSError as error:
         out = ["error", str(error)]

@@ -14,6 +14,7 @@
 #include "bundle/manifest.h"
 #include "bundle/names.h"
 #include "bundle/nix.h"
+#include "bundle/npm.h"
 #include "bundle/records.h"
 #include "bundle/runtime.h"
 #include "bundle/sbom.h"
@@ -37,6 +38,7 @@ typedef struct job {
         agx_interpreter python;
         agx_stage stage;
         agx_strv own, changed, missing, closures;
+        agx_npm_list npm;
         char *place; /* of the sources in the jail */
         unsigned minor;
         bool own_platform;
@@ -54,6 +56,7 @@ static void job_deinit(job *j)
         agx_strv_deinit(&j->changed);
         agx_strv_deinit(&j->missing);
         agx_strv_deinit(&j->closures);
+        agx_npm_list_deinit(&j->npm);
         free(j->place);
 }
 
@@ -68,6 +71,7 @@ void agx_build_result_deinit(agx_build_result *r)
         free(r->subpath);
         free(r->python);
         free(r->staged);
+        agx_strv_deinit(&r->npm);
         *r = (agx_build_result){0};
 }
 
@@ -137,7 +141,22 @@ static int describe(job *j)
         while (!r && agx_records_next(&j->about, &key, &value))
                 if (!strcmp(key, "own"))
                         agx_strv_add_str(&j->own, value);
+                else
+                        r = agx_npm_list_take(&j->npm, j->result->platform, key, value);
         return r ? r : agx_strv_end(&j->own);
+}
+
+/* For the result and the manifest, in the order of the names. */
+static int list_npm(const job *j, bool integrity, agx_strv *out)
+{
+        for (size_t i = 0; i < j->npm.count; i++) {
+                const agx_npm_package *p = &j->npm.items[i];
+
+                if (p->wanted)
+                        agx_strv_addf(out, "%s@%s%s%s", p->name, p->version, integrity ? "=" : "",
+                                      integrity ? p->integrity : "");
+        }
+        return agx_strv_end(out);
 }
 
 static int choose_names(job *j)
@@ -188,6 +207,8 @@ static int understand(job *j)
                 r = choose_names(j);
         if (!r)
                 r = choose_python(j);
+        if (!r)
+                r = list_npm(j, false, &j->result->npm);
         if (r)
                 return r;
         j->context.except = NULL;
@@ -243,6 +264,13 @@ static int stage_python(job *j)
         return r ? r : agx_runtime_stage(&j->stage, &j->tools, &j->missing, j->why);
 }
 
+/* What the installed project declares counts; what was known before is a part of it. */
+static int add_own(job *j, const agx_venv_plan *plan, agx_strv *lacking)
+{
+        agx_npm_list_deinit(&j->npm);
+        return agx_venv_add_own(plan, &j->closures, &j->npm, lacking, j->why);
+}
+
 static int stage_venv(job *j)
 {
         _cleanup_(agx_strv_deinitp) agx_strv lacking = AGX_STRV_NULL;
@@ -255,6 +283,7 @@ static int stage_venv(job *j)
                               .lock = agx_records_get(&j->about, "lock"),
                               .own = &j->own,
                               .uv_args = &j->request->uv_args,
+                              .platform = j->result->platform,
                               .quiet = j->request->quiet};
         int r;
 
@@ -263,7 +292,7 @@ static int stage_venv(job *j)
         tell(j, true, "installing the project with uv");
         r = agx_venv_sync(&plan, j->why);
         if (!r)
-                r = agx_venv_add_own(&plan, &j->closures, &lacking, j->why);
+                r = add_own(j, &plan, &lacking);
         for (size_t i = 0; !r && i < lacking.count; i++)
                 tell(j, false, "warning: %s, which the project does not bring", lacking.items[i]);
         return r ? r : agx_venv_tidy(&j->stage, &j->changed, j->why);
@@ -296,16 +325,45 @@ static int stage_nix(job *j)
         return r;
 }
 
+static void tell_fetch(void *user, const char *name, const char *version)
+{
+        tell(user, true, "fetching %s@%s with npm", name, version);
+}
+
+static agx_npm_job npm_job(job *j)
+{
+        const char *offer = getenv("AGENTIX_BUILD_NPM"); /* set by a build that runs us in a container */
+
+        return (agx_npm_job){.stage = &j->stage,
+                             .tools = &j->tools,
+                             .cwd = j->request->path,
+                             .offer = offer && *offer ? offer : NULL,
+                             .tell = tell_fetch,
+                             .user = j};
+}
+
+static int stage_npm(job *j)
+{
+        agx_npm_job npm = npm_job(j);
+
+        if (j->npm.count)
+                tell(j, true, "unpacking npm packages");
+        return agx_npm_stage(&npm, &j->npm, &j->changed, j->why);
+}
+
 static int close_over(job *j)
 {
         _cleanup_(agx_closure_deinitp) agx_closure c = AGX_CLOSURE_NULL;
-        _cleanup_(agx_freep) char *venv = agx_tree_join(j->stage.tree, &AGX_VENV[1]);
+        _cleanup_(agx_freep) char *venv = agx_tree_join(j->stage.tree, &AGX_VENV[1]),
+                                  *npm = agx_tree_join(j->stage.tree, &AGX_NPM_MODULES[1]);
         int r;
 
         tell(j, true, "bringing libraries");
         c.stage = j->stage.tree;
         c.patchelf = j->tools.patchelf;
-        r = venv ? agx_closure_add(&c, venv, j->why) : agx_trace(-ENOMEM);
+        r = venv && npm ? agx_closure_add(&c, venv, j->why) : agx_trace(-ENOMEM);
+        if (!r && !access(npm, F_OK))
+                r = agx_closure_add(&c, npm, j->why);
         for (size_t i = 0; !r && i < c.changed.count; i++)
                 agx_strv_add_str(&j->changed, c.changed.items[i]);
         for (size_t i = 0; !r && i < c.missing.count; i++)
@@ -331,7 +389,7 @@ static int compile_and_check(job *j)
         for (size_t i = 0; !r && i < odd.count; i++)
                 tell(j, true, "not imported: %s", odd.items[i]);
         if (!r)
-                r = agx_sbom_write(&j->stage, j->result->name, j->result->tag, j->python.version, j->why);
+                r = agx_sbom_write(&j->stage, j->result->name, j->result->tag, j->python.version, &j->npm, j->why);
         return r ? r : agx_checks_links(&j->stage, j->why);
 }
 
@@ -339,6 +397,8 @@ static int make_manifest(const job *j, agx_manifest *m)
 {
         int r = agx_manifest_set_env(m);
 
+        if (!r)
+                r = list_npm(j, true, &m->npm);
         m->name = strdup(j->result->name);
         m->tag = strdup(j->result->tag);
         m->platform = strdup(j->result->platform);
@@ -381,8 +441,8 @@ static int pack(job *j)
 
 static int run_steps(job *j)
 {
-        static int (*const steps[])(job *) = {stage_sources, stage_python,      stage_venv, stage_nix,
-                                              close_over,    compile_and_check, pack};
+        static int (*const steps[])(job *) = {stage_sources, stage_python, stage_venv,        stage_nix,
+                                              stage_npm,     close_over,   compile_and_check, pack};
         int r = agx_stage_open(&j->stage, j->why);
 
         for (size_t i = 0; !r && i < sizeof(steps) / sizeof(steps[0]); i++)
@@ -410,6 +470,17 @@ static int take_bundle(job *j, const char *bundle)
         else
                 j->result->size = (uint64_t)st.st_size;
         return r;
+}
+
+/* The image need not have npm, nor what it takes to reach the registry. */
+static int gather_npm(job *j, agx_engine_job *inside)
+{
+        agx_npm_job npm = npm_job(j);
+
+        if (!j->result->npm.count)
+                return 0;
+        inside->npm = agx_tree_join(j->stage.dir, "archives");
+        return inside->npm ? agx_npm_gather(&npm, &j->npm, inside->npm, j->why) : agx_trace(-ENOMEM);
 }
 
 static int run_engine(job *j)
@@ -442,7 +513,10 @@ static int run_engine(job *j)
         if (!r)
                 r = agx_context_copy(&j->context, j->stage.src, j->why);
         if (!r)
+                r = gather_npm(j, &inside);
+        if (!r)
                 r = agx_engine_build(&inside, &bundle, j->result->digest, j->why);
+        free(inside.npm);
         return r ? r : take_bundle(j, bundle);
 }
 

@@ -29,6 +29,7 @@ typedef struct agx_build_result {
         char *context, *subpath;
         char *python; /* "3.11", after a real build "3.11.7" */
         char *staged; /* of a dry run: where; else NULL */
+        agx_strv npm; /* "<package>@<version>", as far as it is known without installing the project */
         const char *platform;
         char digest[80]; /* "" in a dry run */
         uint64_t size;

@@ -44,6 +44,8 @@ static unsigned *counter_of(agx_build_cache_use *use, const char *name)
                 return &use->records;
         if (!strncmp(name, "stage-", 6))
                 return &use->stages;
+        if (!strncmp(name, "npm-", 4))
+                return &use->packages;
         return strcmp(name, "nix") ? NULL : &use->stores;
 }
 

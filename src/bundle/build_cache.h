@@ -2,14 +2,15 @@
 #define AGX_BUNDLE_BUILD_CACHE_H
 /*
  * What builds keep in their cache, looked at and removed as a whole: interpreters made ready (`python-<hex>`), what tars were
- * made from (`state-<hex>`), a Nix store (`nix`), and stages of builds that are gone (`stage-<random>`). Whatever else lies
+ * made from (`state-<hex>`), archives of npm packages (`npm-<hex>.tgz`), a Nix store (`nix`), and stages of builds that are
+ * gone (`stage-<random>`). Whatever else lies
  * there is not ours. A build holds the cache together with others; who cleans it holds it alone.
  */
 #include "bundle/why.h"
 
 typedef struct agx_build_cache_use {
         uint64_t bytes; /* on disk */
-        unsigned interpreters, records, stages, stores;
+        unsigned interpreters, records, stages, stores, packages;
 } agx_build_cache_use;
 
 /*

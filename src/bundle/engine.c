@@ -171,6 +171,11 @@ static int make_argv(const agx_engine_job *job, const char *engine, const char *
                 add_mount(argv, kit, "/agentix", false);
         agx_strv_addf(argv, "--env");
         agx_strv_addf(argv, "AGENTIX_BUILD_CONTEXT=/src");
+        if (job->npm) {
+                add_mount(argv, job->npm, "/archives", false);
+                agx_strv_addf(argv, "--env");
+                agx_strv_addf(argv, "AGENTIX_BUILD_NPM=/archives");
+        }
         add_settings(argv);
         for (size_t i = 0; i < job->run_args->count; i++)
                 agx_strv_add_str(argv, job->run_args->items[i]);

@@ -21,6 +21,7 @@ typedef struct agx_engine_job {
         bool own_platform;
         bool zstd;
         bool quiet;
+        char *npm; /* a directory with archives of npm packages; NULL. The caller's */
 } agx_engine_job;
 
 /*

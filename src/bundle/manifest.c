@@ -26,9 +26,11 @@ static const struct {
 static const struct {
         const char *key;
         size_t at;
+        bool always; /* written even if it is empty */
 } envs[] = {
-        {"runtime_env", offsetof(agx_manifest, runtime_env)},
-        {"agentix_added_env", offsetof(agx_manifest, agentix_added_env)},
+        {"runtime_env", offsetof(agx_manifest, runtime_env), true},
+        {"agentix_added_env", offsetof(agx_manifest, agentix_added_env), true},
+        {"npm", offsetof(agx_manifest, npm), false},
 };
 
 static const char *const paths[][2] = {
@@ -112,7 +114,8 @@ int agx_manifest_write(const agx_manifest *m, agx_buf *out)
                 if (*text_at(m, i))
                         r = put_text(out, ",\n  ", agx_view_str(texts[i].key), agx_view_str(*text_at(m, i)));
         for (size_t i = 0; !r && i < COUNT(envs); i++)
-                r = put_env(out, envs[i].key, env_at(m, i));
+                if (envs[i].always || env_at(m, i)->count)
+                        r = put_env(out, envs[i].key, env_at(m, i));
         r = r ? r : agx_buf_append_view(out, AGX_VIEW("\n}\n"));
         return r < 0 ? agx_trace(r) : r;
 }

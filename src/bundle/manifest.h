@@ -37,6 +37,7 @@ typedef struct agx_manifest {
         char *entrypoint;
         agx_strv runtime_env;       /* "NAME=value": what the entry point puts in front of the image's variables */
         agx_strv agentix_added_env; /* the same under AGENTIX_ADDED_<NAME> */
+        agx_strv npm;               /* "<package>@<version>=<integrity>"; empty: the key is not there */
 } agx_manifest;
 
 #define AGX_MANIFEST_NULL ((agx_manifest){0})

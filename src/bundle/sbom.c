@@ -6,10 +6,12 @@
 #include "wire/json.h"
 
 #include <fcntl.h>
+#include <nettle/base64.h>
+#include <nettle/sha2.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
-enum { SBOM_MAX = 64 << 20, PURL_MAX = 1024 };
+enum { SBOM_MAX = 64 << 20, PURL_MAX = 1024, INTEGRITY_TEXT = 88 /* of 64 bytes in base64 */ };
 
 typedef struct writing {
         agx_json_writer w;
@@ -91,7 +93,7 @@ static int visit(const agx_tree_entry *entry, void *user, agx_why *why)
         writing *s = user;
 
         if (S_ISDIR(entry->st->st_mode)) {
-                if (is_below(entry, "nix/closure/python/lib"))
+                if (is_below(entry, "nix/closure/python/lib") || is_below(entry, &AGX_NPM_MODULES[1]))
                         return AGX_TREE_SKIP;
                 if (is_below(entry, "nix/store/")) {
                         begin(&s->w, "application", agx_view_str(entry->name), AGX_VIEW(""));
@@ -110,6 +112,44 @@ static int visit(const agx_tree_entry *entry, void *user, agx_why *why)
         return 0;
 }
 
+/* "sha512-<base64>" */
+static void put_integrity(agx_json_writer *w, const char *integrity)
+{
+        static const char digits[] = "0123456789abcdef";
+        uint8_t raw[BASE64_DECODE_LENGTH(INTEGRITY_TEXT)];
+        char hex[2 * SHA512_DIGEST_SIZE];
+        struct base64_decode_ctx decoder;
+        size_t size = sizeof(raw), n = strlen(integrity);
+
+        base64_decode_init(&decoder);
+        if (n != 7 + INTEGRITY_TEXT || !base64_decode_update(&decoder, &size, raw, n - 7, integrity + 7) ||
+            size != SHA512_DIGEST_SIZE)
+                return;
+        for (size_t i = 0; i < sizeof(hex); i++)
+                hex[i] = digits[i % 2 ? raw[i / 2] & 15 : raw[i / 2] >> 4];
+        agx_json_put_key(w, AGX_VIEW("hashes"));
+        agx_json_put_array(w);
+        agx_json_put_object(w);
+        put(w, "alg", AGX_VIEW("SHA-512"));
+        put(w, "content", agx_view_of(hex, sizeof(hex)));
+        agx_json_put_object_end(w);
+        agx_json_put_array_end(w);
+}
+
+static void put_npm(agx_json_writer *w, const agx_npm_package *p)
+{
+        bool scoped = p->name[0] == '@';
+        char purl[PURL_MAX];
+
+        if (!p->wanted)
+                return;
+        snprintf(purl, sizeof(purl), "pkg:npm/%s%s@%s", scoped ? "%40" : "", p->name + scoped, p->version);
+        begin(w, "library", agx_view_str(p->name), agx_view_str(p->version));
+        put(w, "purl", agx_view_str(purl));
+        put_integrity(w, p->integrity);
+        agx_json_put_object_end(w);
+}
+
 static void put_subject(agx_json_writer *w, const char *name, const char *tag)
 {
         agx_json_put_key(w, AGX_VIEW("metadata"));
@@ -120,7 +160,8 @@ static void put_subject(agx_json_writer *w, const char *name, const char *tag)
         agx_json_put_object_end(w);
 }
 
-int agx_sbom_write(const agx_stage *s, const char *name, const char *tag, const char *python, agx_why *why)
+int agx_sbom_write(const agx_stage *s, const char *name, const char *tag, const char *python, const agx_npm_list *npm,
+                   agx_why *why)
 {
         _cleanup_(agx_buf_deinitp) agx_buf json = AGX_BUF_NULL(SBOM_MAX);
         _cleanup_(agx_freep) char *path = agx_tree_join(s->nix, "runtime/sbom.cdx.json");
@@ -140,6 +181,8 @@ int agx_sbom_write(const agx_stage *s, const char *name, const char *tag, const 
         begin(&all.w, "platform", AGX_VIEW("cpython"), agx_view_str(python));
         agx_json_put_object_end(&all.w);
         r = agx_tree_walk(s->tree, visit, &all, why);
+        for (size_t i = 0; i < npm->count; i++)
+                put_npm(&all.w, &npm->items[i]);
         agx_json_put_array_end(&all.w);
         agx_json_put_object_end(&all.w);
         if (r)

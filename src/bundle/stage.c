@@ -27,6 +27,7 @@ void agx_tools_deinit(agx_tools *t)
         free(t->patchelf);
         free(t->busybox);
         free(t->bash);
+        free(t->npm);
         *t = (agx_tools){0};
 }
 
@@ -95,6 +96,7 @@ void agx_tools_locate(agx_tools *t)
                 .patchelf = find("AGENTIX_PATCHELF", "patchelf"),
                 .busybox = find("AGENTIX_BUSYBOX", "busybox"),
                 .bash = find("AGENTIX_BASH", "bash"),
+                .npm = find("AGENTIX_NPM", "npm"),
         };
         if (!t->python)
                 t->python = agx_run_find("python3");

@@ -18,6 +18,7 @@ typedef struct agx_tools {
         char *patchelf; /* 0.19 or newer */
         char *busybox;  /* static */
         char *bash;
+        char *npm; /* may be NULL: only some bundles need it */
 } agx_tools;
 
 /* Finds them beside this executable and on PATH; told which is missing and how to get it. `all`: also what only a real build needs. */

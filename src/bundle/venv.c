@@ -227,7 +227,8 @@ static int end_own(own_copy *c, const char *info, agx_why *why)
         return r;
 }
 
-static int take_own(own_copy *c, agx_records *answer, agx_strv *closures, agx_strv *lacking, agx_why *why)
+static int take_own(own_copy *c, agx_records *answer, agx_strv *closures, agx_npm_list *npm, agx_strv *lacking,
+                    agx_why *why)
 {
         const char *key, *value, *file = NULL;
         int r = 0;
@@ -243,11 +244,13 @@ static int take_own(own_copy *c, agx_records *answer, agx_strv *closures, agx_st
                         agx_strv_add_str(closures, value);
                 else if (!strcmp(key, "lacking"))
                         agx_strv_add_str(lacking, value);
+                else
+                        r = agx_npm_list_take(npm, c->plan->platform, key, value);
         }
         return r ? r : agx_strv_end(closures) ? agx_strv_end(closures) : agx_strv_end(lacking);
 }
 
-int agx_venv_add_own(const agx_venv_plan *p, agx_strv *closures, agx_strv *lacking, agx_why *why)
+int agx_venv_add_own(const agx_venv_plan *p, agx_strv *closures, agx_npm_list *npm, agx_strv *lacking, agx_why *why)
 {
         _cleanup_(agx_records_deinitp) agx_records answer = AGX_RECORDS_NULL;
         _cleanup_(agx_strv_deinitp) agx_strv argv = AGX_STRV_NULL;
@@ -267,7 +270,7 @@ int agx_venv_add_own(const agx_venv_plan *p, agx_strv *closures, agx_strv *lacki
         if (!r)
                 r = agx_records_ask(&answer, argv.items, why);
         if (!r)
-                r = take_own(&c, &answer, closures, lacking, why);
+                r = take_own(&c, &answer, closures, npm, lacking, why);
         free(c.site);
         agx_buf_deinit(&c.record);
         return r;

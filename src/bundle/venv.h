@@ -5,6 +5,7 @@
  * that differ from one machine or day to the next.
  */
 #include "bundle/interpreter.h"
+#include "bundle/npm.h"
 #include "bundle/stage.h"
 
 #define AGX_VENV "/nix/runtime/venv"
@@ -19,13 +20,17 @@ typedef struct agx_venv_plan {
         const char *lock;    /* directory of uv.lock in it; NULL: there is none */
         const agx_strv *own; /* names of our distributions that are installed here */
         const agx_strv *uv_args;
+        const char *platform;
         bool quiet;
 } agx_venv_plan;
 
 /* Checks the lock, makes the environment and syncs it. What uv prints goes to standard error. */
 int agx_venv_sync(const agx_venv_plan *p, agx_why *why);
-/* Adds our own distributions. `closures` gets "<name>\t<default.nix>" of plugins, `lacking` what they need and the lock has not. */
-int agx_venv_add_own(const agx_venv_plan *p, agx_strv *closures, agx_strv *lacking, agx_why *why);
+/*
+ * Adds our own distributions. `closures` gets "<name>\t<default.nix>" of plugins, `npm` the packages that project and plugins
+ * declare, `lacking` what ours need and the lock has not.
+ */
+int agx_venv_add_own(const agx_venv_plan *p, agx_strv *closures, agx_npm_list *npm, agx_strv *lacking, agx_why *why);
 /* Points the shebangs of all files below a directory of the stage at the bundle's programs. */
 int agx_venv_fix_shebangs(const char *root, agx_strv *changed, agx_why *why);
 /* Removes traces; points shebangs at the bundle. Paths of rewritten files are added to `changed`. */

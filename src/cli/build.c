@@ -119,6 +119,15 @@ static void put(agx_json_writer *w, const char *key, const char *text)
         agx_json_put_string(w, agx_view_str(text));
 }
 
+static void put_npm(agx_json_writer *w, const agx_strv *packages)
+{
+        agx_json_put_key(w, AGX_VIEW("npm"));
+        agx_json_put_array(w);
+        for (size_t i = 0; i < packages->count; i++)
+                agx_json_put_string(w, agx_view_str(packages->items[i]));
+        agx_json_put_array_end(w);
+}
+
 static int say_json(agx_cli *cli, const agx_build_result *r)
 {
         _cleanup_(agx_buf_deinitp) agx_buf json = AGX_BUF_NULL(JSON_MAX);
@@ -133,6 +142,8 @@ static int say_json(agx_cli *cli, const agx_build_result *r)
         put(&w, "python", r->python);
         put(&w, "context", r->context);
         put(&w, "project", r->subpath);
+        if (r->npm.count)
+                put_npm(&w, &r->npm);
         if (r->staged) {
                 put(&w, "staged", r->staged);
         } else {
@@ -158,6 +169,8 @@ static int say_dry(agx_cli *cli, const agx_build_result *r)
         agx_say_data(&cli->say, "python -> %s\n", r->python);
         agx_say_data(&cli->say, "context root -> %s\n", r->context);
         agx_say_data(&cli->say, "project sub-path -> %s\n", r->subpath);
+        for (size_t i = 0; i < r->npm.count; i++)
+                agx_say_data(&cli->say, "npm -> %s\n", r->npm.items[i]);
         agx_say_data(&cli->say, "staged -> %s\n", r->staged);
         return AGX_EXIT_OK;
 }

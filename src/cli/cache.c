@@ -116,12 +116,13 @@ static void put_use(agx_json_writer *w, const agx_build_cache_use *use)
         agx_json_field_u64(w, "records", use->records);
         agx_json_field_u64(w, "stages", use->stages);
         agx_json_field_u64(w, "nix_stores", use->stores);
+        agx_json_field_u64(w, "npm_packages", use->packages);
 }
 
 static void say_use(agx_cli *cli, const agx_build_cache_use *use)
 {
-        agx_say_data(&cli->say, "%u interpreters, %u records of builds, %u stages, %u Nix stores", use->interpreters,
-                     use->records, use->stages, use->stores);
+        agx_say_data(&cli->say, "%u interpreters, %u records of builds, %u stages, %u Nix stores, %u npm packages",
+                     use->interpreters, use->records, use->stages, use->stores, use->packages);
 }
 
 static int run_size(agx_cli *cli, void *v)

@@ -308,6 +308,12 @@ static int check_table(const reading *r, const char *key, const char *value)
         return kind == AGX_JSON_OBJECT ? 0 : wrong_type(r, key, "a table", kind);
 }
 
+/* What a project says there is no setting: a build reads it, and judges it. */
+static bool is_of_build(const char *key)
+{
+        return !strcmp(key, "npm") || !strncmp(key, "npm.", 4);
+}
+
 static int take(const reading *r, const char *key, const char *value)
 {
         _cleanup_(agx_strv_deinitp) agx_strv items = AGX_STRV_NULL;
@@ -315,6 +321,8 @@ static int take(const reading *r, const char *key, const char *value)
         unsigned by = is_project(r) ? AGX_SETTING_BY_PROJECT : AGX_SETTING_BY_USER;
         int e;
 
+        if (is_project(r) && is_of_build(key))
+                return 0;
         if (!id)
                 return is_table(key) ? check_table(r, key, value) : unknown(r, key);
         if (!(agx_settings_table[id].by & by)) {
