@@ -215,11 +215,11 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
 
 def _own_programs(package: Path) -> Iterator[tuple[str, str]]:
     try:
-        about = json.loads((package / "package.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        about: Any = json.loads((package / "package.json").read_text(encoding="utf-8"))
+        value, name = about.get("bin"), str(about.get("name", ""))
+    except (OSError, ValueError, AttributeError):
         raise NpmError("the package has no package.json that can be read") from None
-    value: object = about.get("bin") if isinstance(about, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     if isinstance(value, str):
-        value = {str(about.get("name", "")).rpartition("/")[2]: value}  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        value = {name.rpartition("/")[2]: value}
     if value:
         yield from _programs(value, "package.json")

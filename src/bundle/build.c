@@ -264,13 +264,6 @@ static int stage_python(job *j)
         return r ? r : agx_runtime_stage(&j->stage, &j->tools, &j->missing, j->why);
 }
 
-/* What the installed project declares counts; what was known before is a part of it. */
-static int add_own(job *j, const agx_venv_plan *plan, agx_strv *lacking)
-{
-        agx_npm_list_deinit(&j->npm);
-        return agx_venv_add_own(plan, &j->closures, &j->npm, lacking, j->why);
-}
-
 static int stage_venv(job *j)
 {
         _cleanup_(agx_strv_deinitp) agx_strv lacking = AGX_STRV_NULL;
@@ -292,7 +285,7 @@ static int stage_venv(job *j)
         tell(j, true, "installing the project with uv");
         r = agx_venv_sync(&plan, j->why);
         if (!r)
-                r = add_own(j, &plan, &lacking);
+                r = agx_venv_add_own(&plan, &j->closures, &j->npm, &lacking, j->why);
         for (size_t i = 0; !r && i < lacking.count; i++)
                 tell(j, false, "warning: %s, which the project does not bring", lacking.items[i]);
         return r ? r : agx_venv_tidy(&j->stage, &j->changed, j->why);
@@ -342,13 +335,22 @@ static agx_npm_job npm_job(job *j)
                              .user = j};
 }
 
-static int stage_npm(job *j)
+/* First those that the project names, which is quick to say whether they can be had; then those of what it depends on. */
+static int fetch_npm(job *j)
 {
         agx_npm_job npm = npm_job(j);
 
         if (j->npm.count)
                 tell(j, true, "unpacking npm packages");
-        return agx_npm_stage(&npm, &j->npm, &j->changed, j->why);
+        return agx_npm_unpack(&npm, &j->npm, j->why);
+}
+
+static int stage_npm(job *j)
+{
+        agx_npm_job npm = npm_job(j);
+        int r = fetch_npm(j);
+
+        return r ? r : agx_npm_link(&npm, &j->npm, &j->changed, j->why);
 }
 
 static int close_over(job *j)
@@ -441,8 +443,8 @@ static int pack(job *j)
 
 static int run_steps(job *j)
 {
-        static int (*const steps[])(job *) = {stage_sources, stage_python, stage_venv,        stage_nix,
-                                              stage_npm,     close_over,   compile_and_check, pack};
+        static int (*const steps[])(job *) = {fetch_npm, stage_sources, stage_python,      stage_venv, stage_nix,
+                                              stage_npm, close_over,    compile_and_check, pack};
         int r = agx_stage_open(&j->stage, j->why);
 
         for (size_t i = 0; !r && i < sizeof(steps) / sizeof(steps[0]); i++)

@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-enum { OUT_MAX = 64 << 10, SAID_MAX = 2048, NAME_SIZE = sizeof("npm-.tgz") + 32 };
+enum { OUT_MAX = 64 << 10, SAID_MAX = 8192, NAME_SIZE = sizeof("npm-.tgz") + 32 };
 
 /* ---- the list ---- */
 
@@ -45,7 +45,8 @@ static int add_package(agx_npm_list *l, const char *platform, agx_view value)
         if (!items)
                 return agx_trace(-ENOMEM);
         l->items = items;
-        p = &items[l->count++];
+        l->taking = l->count++;
+        p = &items[l->taking];
         *p = (agx_npm_package){0};
         slots[0] = &p->name;
         slots[1] = &p->version;
@@ -63,16 +64,32 @@ static int add_package(agx_npm_list *l, const char *platform, agx_view value)
         return 0;
 }
 
+static bool is_known(const agx_npm_list *l, const char *value)
+{
+        for (size_t i = 0; i < l->count; i++) {
+                const agx_npm_package *p = &l->items[i];
+                size_t n = strlen(p->name), m = strlen(p->version);
+
+                if (!strncmp(value, p->name, n) && value[n] == '\t' && !strncmp(value + n + 1, p->version, m) &&
+                    value[n + 1 + m] == '\t' && p->wanted)
+                        return true;
+        }
+        return false;
+}
+
 int agx_npm_list_take(agx_npm_list *l, const char *platform, const char *key, const char *value)
 {
-        agx_npm_package *last = l->count ? &l->items[l->count - 1] : NULL;
+        agx_npm_package *p;
 
-        if (!strcmp(key, "npm"))
+        if (!strcmp(key, "npm") && !is_known(l, value))
                 return add_package(l, platform, agx_view_str(value));
-        if (strcmp(key, "npm-bin") != 0 || !last)
+        if (!strcmp(key, "npm"))
+                l->taking = l->count;
+        if (strcmp(key, "npm-bin") != 0 || l->taking >= l->count)
                 return 0;
-        agx_strv_add_str(&last->programs, value);
-        return agx_strv_end(&last->programs);
+        p = &l->items[l->taking];
+        agx_strv_add_str(&p->programs, value);
+        return agx_strv_end(&p->programs);
 }
 
 /* ---- fetching ---- */
@@ -103,7 +120,10 @@ static int find_archive(const char *directory, char **path)
 static int not_fetched(const agx_npm_package *p, int status, const agx_buf *said, agx_why *why)
 {
         agx_view text = said->len ? agx_view_trim(agx_buf_view(said)) : AGX_VIEW("");
+        const char *stack = text.n ? memmem(text.p, text.n, "\nnpm error     at ", 18) : NULL;
 
+        if (stack) /* where in npm it happened is nothing to whoever builds */
+                text.n = (size_t)(stack - text.p);
         agx_why_set(why, "npm", "%s@%s could not be fetched: npm exited with code %d%s%.*s", p->name, p->version,
                     status, text.n ? ": " : "", (int)text.n, text.n ? text.p : "");
         return agx_why_hint(why, "`npm config get registry` says where npm looks; what has been fetched once is kept "
@@ -272,42 +292,50 @@ static int link_program(const agx_npm_job *job, const agx_npm_package *p, const 
         return agx_why_hint(why, "give it another name in `bin` of its declaration, or leave one of them out");
 }
 
-static int link_programs(const agx_npm_job *job, const agx_npm_package *p, agx_records *answer, agx_why *why)
-{
-        const char *key, *value;
-        int r = 0;
-
-        for (size_t i = 0; !r && i < p->programs.count; i++)
-                r = link_program(job, p, p->programs.items[i], why);
-        answer->at = 0;
-        while (!r && !p->programs.count && agx_records_next(answer, &key, &value))
-                if (!strcmp(key, "npm-bin"))
-                        r = link_program(job, p, value, why);
-        return r;
-}
-
 /* ---- the contract ---- */
 
-static int stage_package(const agx_npm_job *job, const agx_npm_package *p, agx_why *why)
+static int unpack_package(const agx_npm_job *job, agx_npm_package *p, agx_why *why)
 {
         _cleanup_(agx_records_deinitp) agx_records answer = AGX_RECORDS_NULL;
         _cleanup_(agx_freep) char *to = NULL, *kept = NULL;
+        bool declared = p->programs.count;
+        const char *key, *value;
         int r;
 
         if (asprintf(&to, "%s" AGX_NPM_MODULES "/%s", job->stage->tree, p->name) < 0)
                 return agx_trace(-ENOMEM);
         r = obtain(job, p, to, &answer, &kept, why);
-        return r ? r : link_programs(job, p, &answer, why);
+        if (r)
+                return r;
+        p->unpacked = true;
+        answer.at = 0;
+        while (!declared && agx_records_next(&answer, &key, &value))
+                if (!strcmp(key, "npm-bin"))
+                        agx_strv_add_str(&p->programs, value);
+        return agx_strv_end(&p->programs);
 }
 
-int agx_npm_stage(const agx_npm_job *job, const agx_npm_list *list, agx_strv *changed, agx_why *why)
+int agx_npm_unpack(const agx_npm_job *job, agx_npm_list *list, agx_why *why)
+{
+        int r = 0;
+
+        for (size_t i = 0; !r && i < list->count; i++)
+                if (list->items[i].wanted && !list->items[i].unpacked)
+                        r = unpack_package(job, &list->items[i], why);
+        return r;
+}
+
+int agx_npm_link(const agx_npm_job *job, const agx_npm_list *list, agx_strv *changed, agx_why *why)
 {
         _cleanup_(agx_freep) char *root = agx_tree_join(job->stage->tree, &AGX_NPM_MODULES[1]);
         int r = root ? 0 : agx_trace(-ENOMEM);
 
-        for (size_t i = 0; !r && i < list->count; i++)
-                if (list->items[i].wanted)
-                        r = stage_package(job, &list->items[i], why);
+        for (size_t i = 0; !r && i < list->count; i++) {
+                const agx_npm_package *p = &list->items[i];
+
+                for (size_t k = 0; !r && p->unpacked && k < p->programs.count; k++)
+                        r = link_program(job, p, p->programs.items[k], why);
+        }
         return r || access(root, F_OK) ? r : agx_venv_fix_shebangs(root, changed, why);
 }
 

@@ -18,18 +18,20 @@ typedef struct agx_npm_package {
         char *platform;       /* "": any */
         agx_strv programs;    /* "<name>\t<path in the package>"; none: as the package says */
         bool wanted;          /* on the platform that is built for */
+        bool unpacked;
 } agx_npm_package;
 
 typedef struct agx_npm_list {
         agx_npm_package *items;
         size_t count;
+        size_t taking; /* private: the one that the next records are about, `count` if it is known already */
 } agx_npm_list;
 
 #define AGX_NPM_LIST_NULL ((agx_npm_list){0})
 
 void agx_npm_list_deinit(agx_npm_list *l);
 AGX_DEFINE_CLEANUP(agx_npm_list, agx_npm_list_deinit)
-/* Takes a record of agentix._project if it is one of ours ("npm", "npm-bin"). 0 or -ENOMEM. */
+/* Takes a record of agentix._project if it is one of ours ("npm", "npm-bin"), and new. 0 or -ENOMEM. */
 int agx_npm_list_take(agx_npm_list *l, const char *platform, const char *key, const char *value);
 
 typedef struct agx_npm_job {
@@ -42,8 +44,10 @@ typedef struct agx_npm_job {
         void *user;
 } agx_npm_job;
 
-/* Puts all packages of the list into the stage; rewritten files are added to `changed`. */
-int agx_npm_stage(const agx_npm_job *job, const agx_npm_list *list, agx_strv *changed, agx_why *why);
+/* Puts the packages of the list that are not there yet into the stage; the list learns the names of their programs. */
+int agx_npm_unpack(const agx_npm_job *job, agx_npm_list *list, agx_why *why);
+/* Links the programs of unpacked packages; rewritten files are added to `changed`. */
+int agx_npm_link(const agx_npm_job *job, const agx_npm_list *list, agx_strv *changed, agx_why *why);
 /* Puts their archives into the directory `to`, for somebody's `offer`. */
 int agx_npm_gather(const agx_npm_job *job, const agx_npm_list *list, const char *to, agx_why *why);
 

@@ -96,7 +96,7 @@ def bundle_digest(top: Path) -> str:
     for key in ("name", "tag", "platform", "nix_system", "entrypoint"):
         if key in said:
             lines.update(b"m %s %s\n" % (key.encode(), text(said[key])))
-    for key in ("runtime_env", "agentix_added_env"):
+    for key in ("runtime_env", "agentix_added_env", "npm"):
         for item in sorted(f"{name}={value}" for name, value in said.get(key, {}).items()):
             lines.update(b"m %s %s\n" % (key.encode(), text(item)))
     return "sha256:" + lines.hexdigest()

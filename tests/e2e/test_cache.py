@@ -32,6 +32,7 @@ def build_home(cli: Cli) -> Path:
         (cache / name / "file").write_bytes(b"x" * 5000)
     (cache / "nix/store/x").chmod(0o555)
     (cache / "state-0123").write_text("x")
+    (cache / "npm-0123.tgz").write_text("x")
     return cache
 
 
@@ -62,6 +63,7 @@ def test_size(cli: Cli, build_home: Path, tmp_path: Path) -> None:
         "records": 1,
         "stages": 1,
         "nix_stores": 1,
+        "npm_packages": 1,
     }
     assert "(1 bundles)" in cli.run("cache", "size").stdout
 
@@ -114,7 +116,7 @@ def test_what_is_cleaned_is_made_again(tmp_path: Path) -> None:
     first = build(cwd=where, env=env)
     done = agentix("cache", "clean", cwd=where, env=env)
     assert done.stdout.startswith("freed -> ")
-    assert "(1 interpreters, 1 records of builds, 0 stages, 0 Nix stores)" in done.stdout
+    assert "(1 interpreters, 1 records of builds, 0 stages, 0 Nix stores, 0 npm packages)" in done.stdout
     again = build(cwd=where, env=env)
     assert not again["reused"]
     assert again["digest"] == first["digest"]

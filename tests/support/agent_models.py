@@ -43,7 +43,9 @@ class Coder:
         if found is None:
             return Turn("Coding")  # what agents ask besides: a title, a topic
         path = found[1]
-        command = f"echo \"lines: $(wc -l < {path}) ü\"; cp {path} {path}.before"
+        # Builtins only: the image need not have a program.
+        count = f'n=0; while read -r line; do n=$((n + 1)); echo "$line"; done < {path} > {path}.before'
+        command = f'{count}; echo "lines: $n ü"'
         steps = [
             (None, Turn("First the file.", [("Read", {"file_path": path})])),
             (BEFORE.strip(), Turn("", [("Bash", {"command": command, "description": "Count the lines"})])),

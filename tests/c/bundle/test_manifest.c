@@ -39,7 +39,12 @@ static void writes_what_it_reads(void **state)
         m.entrypoint = agx_strv_dup(AGX_VIEW(AGX_MANIFEST_ENTRYPOINT));
         assert_int_equal(agx_manifest_set_env(&m), 0);
         assert_int_equal(agx_manifest_write(&m, &out), 0);
+        assert_null(memmem(agx_buf_view(&out).p, out.len, "npm", 3)); /* nothing is said of what there is not */
+        agx_buf_clear(&out);
+        agx_strv_addf(&m.npm, "@a/b@1.2.3=sha512-x==");
+        assert_int_equal(agx_manifest_write(&m, &out), 0);
         assert_int_equal(agx_manifest_parse(&back, agx_buf_view(&out)), 0);
+        assert_string_equal(back.npm.items[0], "@a/b@1.2.3=sha512-x==");
         assert_string_equal(back.name, m.name);
         assert_string_equal(back.nix_system, "x86_64-linux");
         assert_int_equal(back.runtime_env.count, 8);

@@ -41,7 +41,7 @@ class ClaudeCodeInput:
     """The directory it works in; it is made if it is not there."""
     api_key: str = "sk-ant-api03-placeholder-the-key-is-on-the-host"
     """The key it sends. Behind a tunnel of `agentix.bridge` the placeholder will do."""
-    base_url: str = "https://api.anthropic.com"
+    base_url: str = "https://api.anthropic.com"  # check-text: allow: the vendor's own, as its SDKs have it
     """Where the Messages API is, without `/v1`; of a tunnel, `handle.url`."""
     timeout: float = 1800
     """Seconds after which it is killed with everything it has started."""
@@ -84,9 +84,7 @@ async def run(args: ClaudeCodeInput) -> ClaudeCodeResult:
     env = _environ(args)
     program = _find(env)
     os.makedirs(args.workdir, exist_ok=True)
-    process = start(
-        [program, *_arguments(args)], cwd=args.workdir, env=env, limit=_MAX_OUTPUT, timeout=args.timeout
-    )
+    process = start([program, *_arguments(args)], cwd=args.workdir, env=env, limit=_MAX_OUTPUT, timeout=args.timeout)
     out, err = _Lines(logging.INFO), _Lines(logging.WARNING)
     async with process:
         async for fd, data in process:
