@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -26,6 +27,11 @@ import agentix
 
 TARGETS = Path(__file__).parent / "targets"
 sys.path[:0] = [str(TARGETS), str(TARGETS.parents[1] / "support")]
+
+
+# Who starts a run in the background has interrupts ignored, and so would all that the tests start and then interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
