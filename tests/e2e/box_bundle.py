@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -43,6 +44,16 @@ def shared(factory: Any) -> Bundle:
     if not _built:
         _built.append(build(factory.mktemp("box")))
     return _built[0]
+
+
+def build_plain(root: Path) -> Path:
+    """A bundle of the box's targets without what they depend on."""
+    project = root / "box"
+    shutil.copytree(BOX, project)
+    text = (project / "pyproject.toml").read_text()
+    (project / "pyproject.toml").write_text(re.sub(r"^dependencies = .*$", "dependencies = []", text, flags=re.M))
+    agentix("build", str(project), "--output", str(root / "box.bundle.tar"))
+    return root / "box.bundle.tar"
 
 
 _built: list[Bundle] = []

@@ -77,6 +77,12 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> box_bundle.Bundle:
 
 
 @pytest.fixture(scope="session")
+def plain_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tar of a bundle with the same targets that depends on nothing: for services that unpack it often."""
+    return box_bundle.build_plain(tmp_path_factory.mktemp("plain"))
+
+
+@pytest.fixture(scope="session")
 def docker_engine() -> Iterator[engines.Engine]:
     with engines.docker() as engine:
         yield engine

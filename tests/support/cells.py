@@ -26,6 +26,8 @@ mount --bind /usr "$root/usr"
 mount -o remount,bind,ro "$root/usr" 2>/dev/null || true
 mount --rbind /dev "$root/dev"
 mount -t proc proc "$root/proc"
+shift
+while [ $# -gt 0 ]; do mkdir -p "$root$1"; mount --bind "$2" "$root$1"; shift 2; done
 ip link set lo up
 exec chroot "$root" /bin/sh -c 'echo up; exec sleep infinity'
 """
@@ -46,8 +48,8 @@ class Cell:
         self.pid = 0
         self._process: subprocess.Popen[str] | None = None
 
-    def start(self, image: Path | None = None) -> None:
-        """Begin with the files of `image`, another cell's copy, or with next to nothing."""
+    def start(self, image: Path | None = None, binds: Mapping[str, Path] | None = None) -> None:
+        """Begin with the files of `image`, another cell's copy, or with next to nothing; `binds` are mounted inside."""
         if image is not None:
             copy(image, self.root)
         for name in ("dev", "proc", "usr", "tmp", "run", "root", "home/user", "workspace", "etc", "var"):
@@ -59,8 +61,9 @@ class Cell:
         (self.root / "etc/passwd").write_text("root:x:0:0::/root:/bin/bash\nuser:x:1000:1000::/home/user:/bin/bash\n")
         (self.root / "etc/group").write_text("root:x:0:\nuser:x:1000:\n")
         (self.root / "etc/hosts").write_text("127.0.0.1 localhost\n")
+        mounts = [str(word) for pair in (binds or {}).items() for word in pair]
         self._process = subprocess.Popen(
-            [*_UNSHARE, *_user(), "/bin/sh", "-c", _SETUP, "setup", str(self.root)],
+            [*_UNSHARE, *_user(), "/bin/sh", "-c", _SETUP, "setup", str(self.root), *mounts],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,

@@ -62,9 +62,11 @@ class Landlord:
         bootstrap.chmod(0o755)
         return image
 
-    async def rent(self, seconds: float, image: Path | None = None, **facts: Any) -> Rental:
+    async def rent(
+        self, seconds: float, image: Path | None = None, binds: dict[str, Path] | None = None, **facts: Any
+    ) -> Rental:
         cell = Cell(self.directory / secrets.token_hex(6))
-        await asyncio.to_thread(cell.start, image)
+        await asyncio.to_thread(cell.start, image, binds)
         rental = Rental(cell, seconds, **facts)
         self.rentals[rental.id] = rental
         return rental
@@ -140,9 +142,9 @@ def bad(message: str, kind: type[web.HTTPError] = web.HTTPBadRequest) -> web.HTT
 # ---- the way to a port ----
 
 
-async def forward(request: web.Request, rental: Rental, port: int) -> web.StreamResponse:
-    """Hand a request, whatever it is, on to a port of a cell."""
-    url = f"http://127.0.0.1:{port}{request.raw_path}"
+async def forward(request: web.Request, rental: Rental, port: int, prefix: str = "") -> web.StreamResponse:
+    """Hand a request, whatever it is, on to a port of a cell; `prefix` is what the path began with for the proxy."""
+    url = f"http://127.0.0.1:{port}{request.raw_path.removeprefix(prefix)}"
     headers = [(k, v) for k, v in request.headers.items() if k.lower() not in HOP_BY_HOP and k.lower() != "host"]
     headers.append(("Host", request.host))
     try:
@@ -202,7 +204,9 @@ async def _websocket(
 # ---- the program ----
 
 
-async def serve(landlord: Landlord, **apps: web.Application) -> None:
+async def serve(
+    landlord: Landlord, started: Callable[[dict[str, str]], object] = lambda _: None, **apps: web.Application
+) -> None:
     """Serve each of the applications on a port of its own until standard input ends."""
     urls: dict[str, str] = {}
     runners: list[web.AppRunner] = []
@@ -214,6 +218,7 @@ async def serve(landlord: Landlord, **apps: web.Application) -> None:
         await site.start()
         runners.append(runner)
         urls[name] = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    started(urls)
     print(json.dumps(urls), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     for runner in runners:

@@ -54,6 +54,14 @@ def sandbox_id(value: object) -> str:
     return text
 
 
+def secret(field: str, value: object) -> str:
+    """A key or token that travels in a header; what is wrong with it is said without showing it."""
+    text = _string(field, value)
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError(f"{field} is no key: it is empty, or has spaces, control or non-ASCII characters")
+    return text
+
+
 def env(field: str, value: object) -> dict[str, str]:
     """Environment variables, copied. Values may hold anything but NUL, newlines included."""
     if not isinstance(value, Mapping):

@@ -32,8 +32,9 @@ PORT = 8000
 ROOT = "/run/agentix"
 """The directory in the sandbox that holds the token and what the runtime says before it is ready."""
 TOKEN = f"{ROOT}/token"
-UNDO_TRIES = 3
+UNDO_TRIES = 5
 UNDO_PAUSE = 0.5
+"""Seconds before what failed is tried again; doubled each time."""
 PACK_LEVEL = 1
 """Of gzip: a third of the size for a second or two, and every image can read it."""
 
@@ -144,25 +145,26 @@ class Deployed:
 def unpack_command(archive: str) -> str:
     """Return the shell command that puts an uploaded bundle where it belongs, or says why that cannot be."""
     return (
-        f"set -e; tar -xzf {archive} -C / --no-same-owner nix; rm -f {archive}; "
+        "set -e; as=; test -w / || as='sudo -n'; "
+        f"$as tar -xzof {archive} -C / nix; "
         "test -x /nix/runtime/bootstrap.sh || { echo 'there is no /nix/runtime/bootstrap.sh in it'; exit 1; }"
     )
 
 
-def start_command() -> str:
+def start_command(root: str = ROOT) -> str:
     """Return the shell command that is the runtime; when that ends, it prints its last output and ends as it did."""
-    log = f"{ROOT}/log"
+    log = f"{root}/log"
     return (
-        f"chmod 700 {ROOT} && chmod 400 {TOKEN} && cd / || exit; "
+        f"chmod 700 {root} && chmod 400 {root}/token && cd / || exit; "
         f"/nix/runtime/bootstrap.sh </dev/null >{log} 2>&1; code=$?; tail -c 8192 {log}; exit $code"
     )
 
 
-def environment(config: SandboxConfig, port: int = PORT) -> dict[str, str]:
+def environment(config: SandboxConfig, root: str = ROOT) -> dict[str, str]:
     """Return the runtime's environment: the user's, without what the backend says itself."""
     env = {name: value for name, value in (config.env or {}).items() if name not in _RESERVED}
-    env.setdefault("AGENTIX_BIND_PORT", str(port))
-    return {**env, "AGENTIX_BIND_HOST": "0.0.0.0", "AGENTIX_TOKEN_FILE": TOKEN}  # a service's proxy is outside
+    env.setdefault("AGENTIX_BIND_PORT", str(PORT))
+    return {**env, "AGENTIX_BIND_HOST": "0.0.0.0", "AGENTIX_TOKEN_FILE": f"{root}/token"}  # the proxy is outside
 
 
 # ---- waiting ----
@@ -193,15 +195,26 @@ async def until_ready(
             end.exception()  # it is taken note of
 
 
-async def whole(work: Coroutine[Any, Any, T], keep: Callable[[T], object]) -> None:
-    """Await `work` and give its result to `keep`, even if this task is cancelled meanwhile; that is raised then."""
+async def whole(work: Coroutine[Any, Any, T], keep: Callable[[T], object], grace: float | None = None) -> None:
+    """Await `work` and give its result to `keep`, even if this task is cancelled meanwhile; that is raised then.
 
-    async def do() -> None:
-        keep(await work)
+    After a cancellation it goes on for `grace` seconds at most (None: however long it takes) and is then cancelled too.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        await to_the_end(_let_finish(task, keep, grace))
+        raise
+    keep(task.result())
 
-    failure = await to_the_end(do())
-    if failure is not None:
-        raise failure
+
+async def _let_finish(task: asyncio.Task[T], keep: Callable[[T], object], grace: float | None) -> None:
+    await asyncio.wait([task], timeout=grace)
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled() and task.exception() is None:
+        keep(task.result())
 
 
 @contextlib.asynccontextmanager
@@ -243,4 +256,4 @@ async def _undo(undo: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
                 logging.getLogger("agentix.provider").warning("a sandbox may be left behind: %s", error)
                 raise
-            await asyncio.sleep(UNDO_PAUSE)
+            await asyncio.sleep(UNDO_PAUSE * 2 ** (tried - 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -36,7 +37,7 @@ class E2BProviderConfig:
     def validate(self) -> None:
         """Check the fields again, as they may have been changed; raise as the constructor does."""
         if self.api_key is not None:
-            _key("api_key", self.api_key)
+            _checks.secret("api_key", self.api_key)
         if self.template_id is not None:
             _checks.word("template_id", self.template_id)
         _checks.count("timeout", self.timeout)
@@ -50,7 +51,7 @@ class E2BProviderConfig:
                 "E2B_API_KEY is not set: the e2b backend needs the API key of an account; "
                 "export E2B_API_KEY, or give E2BProviderConfig(api_key=...)"
             )
-        return _key("E2B_API_KEY", found)
+        return _checks.secret("E2B_API_KEY", found)
 
     def template(self) -> str:
         """Return the template; ValueError says where one could have come from."""
@@ -62,17 +63,12 @@ class E2BProviderConfig:
             )
         return _checks.word("E2B_TEMPLATE_ID", found)
 
+    def first_timeout(self) -> int:
+        """Return the time of a sandbox that has yet to come up: a short `timeout` must not end it on the way."""
+        return max(self.timeout, math.ceil(self.health_timeout) + 60)
+
     def to_provider(self) -> E2BProvider:
         """Make the provider of this configuration."""
         from ._provider import E2BProvider
 
         return E2BProvider(self)
-
-
-def _key(field: str, value: object) -> str:
-    """A key travels in a header; what is wrong with it is said without it."""
-    if not isinstance(value, str):
-        raise TypeError(f"{field} must be a str, not {type(value).__name__}")
-    if not value or not value.isascii() or not value.isprintable() or " " in value:
-        raise ValueError(f"{field} is not a key: it is empty, or has spaces or control characters")
-    return value

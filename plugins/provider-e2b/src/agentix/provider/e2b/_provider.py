@@ -143,7 +143,8 @@ class E2BProvider(SandboxProvider):
 
         with self._told("unpacking the bundle"):
             try:
-                await box.commands.run(_cloud.unpack_command(ARCHIVE), user="root", timeout=UNPACK_SECONDS)
+                command = f"{_cloud.unpack_command(ARCHIVE)}; rm -f {ARCHIVE}"
+                await box.commands.run(command, user="root", timeout=UNPACK_SECONDS)
             except CommandExitException as error:
                 said = f"{error.stdout}{error.stderr}".strip()
                 raise RuntimeError(f"unpacking the bundle failed: exit code {error.exit_code}\n{said}") from None
@@ -162,7 +163,7 @@ class E2BProvider(SandboxProvider):
                 with self._told("creating the sandbox"):
                     making = AsyncSandbox.create(
                         template,
-                        timeout=self._config.timeout,
+                        timeout=self._config.first_timeout(),
                         metadata={LABEL: mark, **(labels or {})},
                         network={"allow_public_traffic": False},
                         idempotency_key=mark,
@@ -203,6 +204,8 @@ class E2BProvider(SandboxProvider):
                 )
             finally:
                 await running.disconnect()
+            if self._config.timeout != self._config.first_timeout():
+                await box.set_timeout(self._config.timeout)
         return self._handle(box, token, port)
 
     async def _how_it_ended(self, running: AsyncCommandHandle[str]) -> str:
