@@ -42,22 +42,38 @@ static int kill_listed(void)
         return n;
 }
 
-static pid_t parent_of(int proc, const char *pid)
+/* What stands in `path`/stat behind the name: a process's state and parent. */
+static bool read_stat(int dir, const char *path, char *state, int *parent)
 {
-        char path[64], text[512];
+        char text[512];
         const char *after;
-        int parent = 0;
         ssize_t n;
-        _cleanup_(agx_closep) int fd = -1;
+        _cleanup_(agx_closep) int fd = openat(dir, path, O_RDONLY | O_CLOEXEC);
 
-        snprintf(path, sizeof(path), "%.20s/stat", pid);
-        fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
         n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
         if (n <= 0)
-                return 0;
+                return false;
         text[n] = 0;
         after = strrchr(text, ')'); /* the name before it may hold anything */
-        return after && sscanf(after, ") %*c %d", &parent) == 1 ? parent : 0;
+        return after && sscanf(after, ") %c %d", state, parent) == 2;
+}
+
+static pid_t parent_of(int proc, const char *pid)
+{
+        char path[64], state;
+        int parent;
+
+        snprintf(path, sizeof(path), "%.20s/stat", pid);
+        return read_stat(proc, path, &state, &parent) ? parent : 0;
+}
+
+bool agx_tree_is_stopped(pid_t pid)
+{
+        char path[64], state;
+        int parent;
+
+        snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+        return read_stat(AT_FDCWD, path, &state, &parent) && (state == 'T' || state == 't');
 }
 
 /* Every process but us, with its parent. */

@@ -7,9 +7,12 @@
  * Neither verb waits or reaps. Needs /proc.
  */
 #include <stdbool.h>
+#include <sys/types.h>
 
 /* SIGKILLs our own children; how many there were. Whoever they leave behind becomes our child. */
 int agx_tree_kill_children(void);
+/* Whether this process is stopped, by a signal or by who traces it. */
+bool agx_tree_is_stopped(pid_t pid);
 /* SIGKILLs everybody below us, at any depth; how many there were. Dearer, but one pass reaches a whole tree. */
 int agx_tree_kill_below(void);
 

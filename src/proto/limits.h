@@ -121,6 +121,7 @@
 #define AGX_PROC_LINGER_BYTES (2u << 20) /* bytes of output read after its end */
 #define AGX_PROC_KILL_MS 5000            /* a tree is killed again and again for so long, then what is left is left */
 #define AGX_PROC_KEEPER_MS 7000          /* a keeper that does not answer for so long is killed itself */
+#define AGX_PROC_ROUSE_MS 250            /* one that does not answer is looked at so often: it may have been stopped */
 
 /* The tunnel: HTTP in the sandbox, answered by the host. */
 #define AGX_TUNNELS_MAX 8                  /* of them at once, of one server */

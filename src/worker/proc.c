@@ -133,8 +133,16 @@ unsigned agx_proc_end(agx_proc *p, uint64_t now, agx_proc_cause cause)
         if (p->alone)
                 return tell(p);
         p->state = AGX_PROC_ENDING;
-        p->deadline = now + AGX_PROC_KEEPER_MS;
+        p->force_at = now + AGX_PROC_KEEPER_MS;
+        p->deadline = now + AGX_PROC_ROUSE_MS;
         return AGX_PROC_KILL | AGX_PROC_READ;
+}
+
+/* The keeper has not answered; what it is at can take as long as that. */
+static unsigned rouse(agx_proc *p, uint64_t now)
+{
+        p->deadline = p->force_at < now + AGX_PROC_ROUSE_MS ? p->force_at : now + AGX_PROC_ROUSE_MS;
+        return AGX_PROC_ROUSE;
 }
 
 unsigned agx_proc_tick(agx_proc *p, uint64_t now)
@@ -148,9 +156,11 @@ unsigned agx_proc_tick(agx_proc *p, uint64_t now)
                 return is_starved(p) ? 0 : tell(p);
         if (p->state != AGX_PROC_ENDING)
                 return 0;
+        if (now < p->force_at)
+                return rouse(p, now);
         if (p->forced)
                 return agx_proc_alone(p); /* not even that helps: it waits in the kernel */
         p->forced = true;
-        p->deadline = now + AGX_PROC_KEEPER_MS;
+        p->force_at = p->deadline = now + AGX_PROC_KEEPER_MS;
         return AGX_PROC_FORCE;
 }

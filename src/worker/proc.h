@@ -37,7 +37,9 @@ enum {
         AGX_PROC_KILL = 1 << 0,  /* tell the keeper to kill everybody */
         AGX_PROC_FORCE = 1 << 1, /* it does not answer: kill it, and what can be found of the rest */
         AGX_PROC_TELL = 1 << 2,  /* tell how it ended; the brain is done */
-        AGX_PROC_READ = 1 << 3   /* agx_proc_want() may have changed */
+        AGX_PROC_READ = 1 << 3,  /* agx_proc_want() may have changed */
+        AGX_PROC_ROUSE =
+                1 << 4 /* it has not answered yet: should it be stopped, let it go on, and kill who can be found */
 };
 
 typedef struct agx_proc {
@@ -53,6 +55,7 @@ typedef struct agx_proc {
         int status;       /* as waitpid gives it */
         uint64_t late;    /* bytes read since its end */
         uint64_t timeout_at;
+        uint64_t force_at; /* while it is ending */
         uint64_t deadline; /* of its state */
 } agx_proc;
 

@@ -8,6 +8,7 @@
 #include "worker/procs_uv.h"
 #include "base/cleanup.h"
 #include "io/group.h"
+#include "io/tree.h"
 #include "proto/limits.h"
 #include "worker/keeper_uv.h"
 #include "worker/proc.h"
@@ -433,6 +434,21 @@ static void kill_rest(process *p)
         p->pid = 0;
 }
 
+/*
+ * A tree may have stopped its keeper, and do so again. One that is stopped reaps nobody, so what we know of its program, once
+ * all it has said is read, is true. The keeper is then let go on, since it alone finds those who got away from the group.
+ */
+static void rouse(process *p)
+{
+        if (p->keeper.dead || p->keeper.pid <= 0 || !agx_tree_is_stopped(p->keeper.pid))
+                return;
+        agx_stream_drain(&p->control, CONTROL_BYTES);
+        if (p->over)
+                return;
+        kill_rest(p);
+        agx_child_kill(&p->keeper, SIGCONT, false);
+}
+
 static void keeper_exited(agx_child *c)
 {
         process *p = agx_container_of(c, process, keeper);
@@ -478,6 +494,10 @@ static void carry_out(process *p, unsigned wishes)
                 return;
         if (wishes & AGX_PROC_KILL)
                 say(p, AGX_KEEPER_KILL, 0);
+        if (wishes & (AGX_PROC_KILL | AGX_PROC_ROUSE))
+                rouse(p);
+        if (p->over)
+                return;
         if (wishes & AGX_PROC_FORCE) {
                 kill_rest(p);
                 agx_child_kill(&p->keeper, SIGKILL, false);

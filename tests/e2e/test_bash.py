@@ -361,6 +361,26 @@ def test_a_keeper_that_was_stopped_does_not_save_its_tree(runtime: Runtime, run:
     run(go())
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_tree_that_stops_its_keeper_gains_no_time(runtime: Runtime, run: Run, tmp_path: Path, again: bool) -> None:
+    """Its timeout is told in time, and with one that got away from the group nobody is left."""
+    stop = "(while :; do kill -STOP $K; done) &" if again else "kill -STOP $K;"
+    command = (
+        f"cd {tmp_path}; K=$PPID; (setsid sh -c 'echo $$ >>pids; exec sleep 60' &); echo $$ >>pids; {stop} sleep 60"
+    )
+
+    async def go() -> None:
+        async with RuntimeClient(runtime.url) as client:
+            begin = time.monotonic()
+            task = asyncio.ensure_future(client.remote(bash.run, command, timeout=0.5))
+            started = await pids_in(tmp_path / "pids", 2)
+            assert (await task).exit_code == -1
+            assert time.monotonic() - begin < 6, "a keeper that answers nothing is given up after 7 s"
+            await eventually(lambda: not running(started), "the tree ends", 20)
+
+    run(go())
+
+
 HOST = """
 import asyncio, sys
 from agentix import SandboxConfig, bash

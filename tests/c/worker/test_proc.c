@@ -194,7 +194,14 @@ static void a_keeper_that_does_not_answer_is_killed_and_then_done_without(void *
 
         (void)state;
         assert_int_equal(agx_proc_end(&p, 2000, AGX_PROC_CANCELLED), KILL | READ);
+        for (uint64_t t = AGX_PROC_ROUSE_MS; t < AGX_PROC_KEEPER_MS; t += AGX_PROC_ROUSE_MS) {
+                assert_int_equal(agx_proc_deadline(&p), 2000 + t);
+                assert_int_equal(agx_proc_tick(&p, 2000 + t - 1), 0);
+                assert_int_equal(agx_proc_tick(&p, 2000 + t), AGX_PROC_ROUSE);
+        }
+        assert_int_equal(agx_proc_deadline(&p), 2000 + AGX_PROC_KEEPER_MS);
         assert_int_equal(agx_proc_tick(&p, 2000 + AGX_PROC_KEEPER_MS), FORCE);
+        assert_int_equal(agx_proc_tick(&p, 2000 + AGX_PROC_KEEPER_MS + AGX_PROC_ROUSE_MS), 0);
         assert_int_equal(agx_proc_tick(&p, 2000 + 2 * AGX_PROC_KEEPER_MS), READ);
         assert_int_equal(agx_proc_eof(&p, 0), 0);
         assert_int_equal(agx_proc_eof(&p, 1), TELL);
