@@ -67,6 +67,11 @@ class AsyncClientNamespace:
             raise RuntimeError(f"register the namespace {self.namespace} with a sandbox or client before emit()")
         await self._side.emit(self.namespace, event, data)
 
+    def _need_link(self, needed: bool) -> None:
+        """While this is said the link is made again, however often it has failed, though there are no calls."""
+        if self._side is not None:
+            self._side.need_link(self.namespace, needed)
+
 
 def request_handler(event: str) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[None]]]:
     """Make a method answer the sandbox's `request(event, ...)`: it gets the bare body and returns the answer.
@@ -129,6 +134,7 @@ class SideChannels:
         self._warned: set[tuple[str, str]] = set()
         self._overflow_told = False
         self._beginning = False
+        self._needing: set[str] = set()
 
     def register(self, ns: Any) -> None:
         """Take a namespace object; see `RuntimeClient.register_namespace`."""
@@ -148,6 +154,12 @@ class SideChannels:
         self.core.join(name, False)
         self._spaces[name] = ns
         self._marked[name] = _marked_handlers(ns)
+
+    def need_link(self, namespace: str, needed: bool) -> None:
+        """A namespace needs the link, or does so no longer."""
+        assert self.core is not None
+        (self._needing.add if needed else self._needing.discard)(namespace)
+        self.core.need_link(bool(self._needing))
 
     async def emit(self, namespace: str, event: str, data: Any) -> None:
         """Send an event, once there is room for it."""

@@ -773,6 +773,7 @@ static PyMethodDef core_methods[] = {
         {"dealt", client_side_dealt, METH_VARARGS, NULL},
         {"taken", client_side_taken, METH_O, NULL},
         {"hurry", client_side_hurry, METH_NOARGS, NULL},
+        {"need_link", client_side_need_link, METH_O, NULL},
         {"joined", client_side_joined, METH_O, NULL},
         {"_readable", core_readable, METH_O, NULL},
         {"_writable", core_writable, METH_O, NULL},

@@ -160,6 +160,7 @@ PyObject *client_side_emit(PyObject *self, PyObject *args);
 PyObject *client_side_dealt(PyObject *self, PyObject *args);
 PyObject *client_side_taken(PyObject *self, PyObject *number);
 PyObject *client_side_hurry(PyObject *self, PyObject *ignored);
+PyObject *client_side_need_link(PyObject *self, PyObject *needed);
 PyObject *client_side_joined(PyObject *self, PyObject *nsp);
 
 /* client.c */

@@ -115,6 +115,17 @@ PyObject *client_side_hurry(PyObject *self, PyObject *ignored)
         return outcome(core, 0);
 }
 
+PyObject *client_side_need_link(PyObject *self, PyObject *needed)
+{
+        client_core *core = (client_core *)self;
+        int on = PyObject_IsTrue(needed);
+
+        if (on < 0)
+                return NULL;
+        agx_client_need_link(core->client, on != 0, client_now());
+        return outcome(core, 0);
+}
+
 PyObject *client_side_joined(PyObject *self, PyObject *nsp)
 {
         client_core *core = (client_core *)self;

@@ -243,7 +243,7 @@ static void lose(agx_client *c, const char *reason, uint64_t now_ms)
         ++c->link_failures;
         if (gives_up(c)) {
                 snprintf(text, sizeof(text), "%s%.100s", joined_ms ? "the connection was lost: " : "", why);
-                c->side_tired = true;
+                agx_side_rest(c, now_ms);
                 agx_road_fail(c, text);
                 return;
         }
@@ -270,6 +270,7 @@ static void is_denied(agx_client *c, unsigned status, uint64_t now_ms)
                  status != 401  ? agx_http1_phrase(status)
                  : c->token.len ? "it refused the token"
                                 : "it asks for a token and none was given");
+        agx_side_rest(c, now_ms);
         agx_road_fail(c, why);
 }
 

@@ -142,6 +142,8 @@ int agx_client_emit(agx_client *client, agx_view nsp, agx_view name, agx_view pa
 void agx_client_dealt(agx_client *client, agx_view nsp, uint64_t seq, uint64_t now_ms);
 /* So many more of the AGX_CLIENT_EVENTs have been dealt with: the server sends only so many ahead. */
 void agx_client_taken(agx_client *client, size_t n, uint64_t now_ms);
+/* While this is said there is to be a link, without any call too, however often it has failed. */
+void agx_client_need_link(agx_client *client, bool needed, uint64_t now_ms);
 /* The link is wanted now. */
 void agx_client_hurry(agx_client *client, uint64_t now_ms);
 /* 1: this one is joined, on a link that is up; -1: the server of this link does not want it; 0: neither. */

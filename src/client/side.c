@@ -112,7 +112,7 @@ void agx_side_free(agx_client *c)
 
 bool agx_side_wanted(const agx_client *c)
 {
-        return c->n_spaces && c->connected && !c->side_tired;
+        return c->n_spaces && c->connected && (c->side_needed || !c->side_tired);
 }
 
 void agx_side_connected(agx_client *c, uint64_t now_ms)
@@ -127,6 +127,19 @@ void agx_client_hurry(agx_client *c, uint64_t now_ms)
         if (c->connected)
                 c->side_ms = now_ms;
         agx_pool_pump(c, now_ms);
+}
+
+void agx_client_need_link(agx_client *c, bool needed, uint64_t now_ms)
+{
+        c->side_needed = needed;
+        agx_pool_pump(c, now_ms);
+}
+
+void agx_side_rest(agx_client *c, uint64_t now_ms)
+{
+        c->side_tired = true;
+        if (c->side_ms != UINT64_MAX)
+                c->side_ms = now_ms + AGX_CLIENT_SIDE_REST_MS;
 }
 
 int agx_client_is_joined(const agx_client *c, agx_view nsp)

@@ -159,6 +159,7 @@ struct agx_client {
         uint64_t side_ms;         /* when they want the link; UINT64_MAX: not before there has been a connection */
         size_t side_taken;        /* events dealt with that the server has not been told of */
         bool side_tired;          /* not any more, until there is a call again */
+        bool side_needed;         /* but as long as this is said */
 };
 
 /* calls.c */
@@ -212,7 +213,8 @@ uint64_t agx_road_timer(const agx_client *c);
 void agx_road_tick(agx_client *c, uint64_t now_ms);
 void agx_road_cancel(agx_client *c, uint64_t counter, uint32_t generation);
 /* side.c */
-bool agx_side_wanted(const agx_client *c); /* whether there is to be a link, from c->side_ms on */
+bool agx_side_wanted(const agx_client *c);          /* whether there is to be a link, from c->side_ms on */
+void agx_side_rest(agx_client *c, uint64_t now_ms); /* not any more; if it is needed, not just now */
 void agx_side_connected(agx_client *c, uint64_t now_ms);
 int agx_side_begin(agx_client *c); /* the link is up: joins; what agx_siolink_join() says */
 /* What the link said; 0 or -ENOMEM. */

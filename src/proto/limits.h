@@ -186,8 +186,9 @@
 #define AGX_CLIENT_CANCELS_KEPT 4096         /* cancels that wait for a link; the oldest is forgotten */
 #define AGX_CLIENT_SPACES_MAX 255            /* side channels of one client, /log and /trace included */
 #define AGX_CLIENT_SIDE_MS 20 /* from the first connection to the link for logs alone: the first call goes first */
-#define AGX_CLIENT_SIDE_FAILURES 20 /* a link wanted for side channels alone is given up after so many, till a call */
-#define AGX_CLIENT_SIDE_EVENTS 1024 /* events of one side channel that wait for the link */
+#define AGX_CLIENT_SIDE_FAILURES 20  /* a link wanted for side channels alone is given up after so many, till a call */
+#define AGX_CLIENT_SIDE_REST_MS 1000 /* one that is needed, or refused, is tried again after so long */
+#define AGX_CLIENT_SIDE_EVENTS 1024  /* events of one side channel that wait for the link */
 #define AGX_CLIENT_SIDE_BYTES (16u << 20) /* bytes of them, one event excepted */
 
 /* Values a sandbox returns: the restricted pickle decoder. "Per byte" counts bytes of the pickle. */

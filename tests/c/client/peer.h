@@ -311,8 +311,10 @@ static inline void on_sio(server *s, end *e, const agx_sio_event *event)
         char json[200];
         int n;
 
-        if (event->kind == AGX_SIO_JOIN) {
-                assert_true(agx_view_eq(event->packet.nsp, AGX_VIEW("/rpc")));
+        if (event->kind == AGX_SIO_JOIN && !agx_view_eq(event->packet.nsp, AGX_VIEW("/rpc"))) {
+                assert_int_equal(agx_sio_accept(p->sio, event->packet.nsp, AGX_VIEW("{\"sid\":\"y\"}"), &text), 0);
+                say_text(p, &text);
+        } else if (event->kind == AGX_SIO_JOIN) {
                 assert_true(agx_view_eq(event->packet.data,
                                         AGX_VIEW("{\"session\":\"000102030405060708090a0b0c0d0e0f\"}")));
                 n = snprintf(json, sizeof(json), "{\"sid\":\"x\",\"instance\":\"%s\"}", s->f.instance);

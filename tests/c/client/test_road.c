@@ -372,6 +372,39 @@ static void test_attempts_are_bounded_and_pauses_grow(void **state)
         close_server(&s);
 }
 
+/* Side channels alone give a link up after some failures, unless they need it; and a server that is there again has one. */
+static void test_a_link_that_is_needed_comes_back(void **state)
+{
+        for (int needed = 0; needed < 2; ++needed) {
+                agx_client_config config = link_config(UINT64_MAX);
+                server s;
+                int links;
+
+                (void)state;
+                open_server(&s, &config); /* two attempts */
+                assert_int_equal(agx_client_join(s.f.client, AGX_VIEW("/x"), false, s.f.now), 0);
+                s.at_once = true;
+                assert_is_value(&s, call_with(&s, "x"), "x");
+                agx_client_need_link(s.f.client, needed, s.f.now);
+                links = (int)s.links;
+                cut_link(&s);
+                s.f.refuse_open = "Connection refused";
+                for (int i = 0; i < 100; ++i)
+                        let_pass(&s, 1000);
+                s.f.refuse_open = NULL;
+                let_pass(&s, 2 * AGX_CLIENT_SIDE_REST_MS);
+                assert_int_equal((int)s.links - links, needed);
+                agx_client_need_link(s.f.client, false, s.f.now);
+                if (needed)
+                        cut_link(&s);
+                s.f.refuse_open = "Connection refused";
+                for (int i = 0; i < 100; ++i)
+                        let_pass(&s, 1000);
+                assert_true(agx_client_timer(s.f.client) == UINT64_MAX);
+                close_server(&s);
+        }
+}
+
 static void test_first_link_that_cannot_be_opened(void **state)
 {
         agx_client_config config = link_config(UINT64_MAX);
@@ -997,6 +1030,7 @@ int main(void)
                 cmocka_unit_test(test_dropped_and_other_instances),
                 cmocka_unit_test(test_no_reconnection_fails_all),
                 cmocka_unit_test(test_attempts_are_bounded_and_pauses_grow),
+                cmocka_unit_test(test_a_link_that_is_needed_comes_back),
                 cmocka_unit_test(test_first_link_that_cannot_be_opened),
                 cmocka_unit_test(test_silence_while_joining),
                 cmocka_unit_test(test_silent_link_ends_after_its_heartbeat),

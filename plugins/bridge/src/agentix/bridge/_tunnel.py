@@ -35,7 +35,6 @@ _JSON_MAX = 64 * 1024 * 1024
 _JSON_HERE_MAX = 1024 * 1024  # larger ones are parsed in a thread
 _OPEN_SECONDS = 60.0
 _CLOSE_SECONDS = 5.0
-_NUDGE_SECONDS = 1.0
 _FIELDS_MAX = 200  # AGX_TUNNEL_REPLY_FIELDS_MAX in src/proto/limits.h
 
 
@@ -98,11 +97,13 @@ class Abridge(AsyncClientNamespace):
         value = await self._ask("open", asked, _OPEN_SECONDS)
         tunnel = Tunnel(self, routes, value, context)
         self._tunnels[tunnel.id] = tunnel
+        self._need_link(True)
         return tunnel
 
     async def close(self, tunnel: Tunnel) -> None:
         """Close one, as well as the link lets us."""
         self._tunnels.pop(tunnel.id, None)
+        self._need_link(bool(self._tunnels))
         try:
             await self._ask("close", {"tunnel": tunnel.id}, _CLOSE_SECONDS)
         except Exception as exc:
@@ -148,22 +149,11 @@ class Abridge(AsyncClientNamespace):
             task.cancel()
         for tunnel in self._tunnels.values():
             tunnel.attached = False
-        if self._tunnels:
-            self._keep(self._want_link())
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._attaching.add(task)
         task.add_done_callback(self._attaching.discard)
-
-    async def _want_link(self) -> None:
-        """Ask for the link now and then: a client that makes no calls gives up after some failures."""
-        while any(not tunnel.attached for tunnel in self._tunnels.values()):
-            await asyncio.sleep(_NUDGE_SECONDS)
-            try:
-                await self.emit("ack", {"request_id": 0, "seq": 0})
-            except RuntimeError as exc:
-                _log.debug("the link of a tunnel does not come back yet: %s", exc)
 
     async def _attach(self, tunnel: Tunnel) -> None:
         try:
