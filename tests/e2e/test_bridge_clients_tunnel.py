@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import anthropic
 import openai
 import pytest
@@ -94,6 +96,50 @@ def test_agents_of_both_vendors_and_again_from_the_record(tmp_path: Path) -> Non
         assert [json.loads(line)["request_id"] for line in path.read_text().splitlines()] == ids
         async with tunnel(Replay(path)) as handle:  # the service is gone
             assert await conversation(handle.url) == expected
+
+    run(main)
+
+
+def sockets() -> int:
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the one that lists them
+            found += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+    return found
+
+
+def test_agents_that_come_and_go_leave_no_sockets() -> None:
+    """Of those that leave in the middle of a stream too; the pools of clients end with the proxy."""
+
+    async def main() -> None:
+        async with serving(ChatModel(answer)) as service:
+            clients: list[Any] = [
+                AnthropicFromOpenAIClient(base_url=service.url + "/v1", api_key=KEY),
+                Forward(service.url, paths=["/v1/chat/completions"]),
+            ]
+            before = sockets()
+            async with tunnel(*clients) as handle:
+                open_then = sockets()
+
+                async def ask(http: aiohttp.ClientSession, n: int) -> None:
+                    path = "/v1/messages" if n % 3 else "/v1/chat/completions"
+                    body = {"model": "m", "max_tokens": 5, "messages": HI, "stream": n % 2 == 0}
+                    reply = await http.post(handle.url + path, json=body)
+                    if n % 5:
+                        await reply.read()
+                    else:
+                        reply.close()
+
+                for turn in range(8):
+                    connector = aiohttp.TCPConnector(limit=0, force_close=turn % 2 == 0)
+                    async with aiohttp.ClientSession(connector=connector) as http:
+                        await asyncio.gather(*(ask(http, n) for n in range(25)))
+                for client in clients:
+                    await client.aclose()  # what is left then belongs to nobody
+                while sockets() > open_then:
+                    await asyncio.sleep(0.05)
+            while sockets() > before:
+                await asyncio.sleep(0.05)
 
     run(main)
 
