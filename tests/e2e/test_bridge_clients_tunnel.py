@@ -19,6 +19,7 @@ from agentix.bridge.clients import AnthropicFromOpenAIClient, OpenAIClient
 from aiohttp import web
 from bridge_models import USAGE, ChatModel, call, chunk, completion
 from bridge_peers import serving
+from processes import eventually
 
 from agentix import SandboxId
 from agentix.provider import Sandbox
@@ -136,10 +137,8 @@ def test_agents_that_come_and_go_leave_no_sockets() -> None:
                         await asyncio.gather(*(ask(http, n) for n in range(25)))
                 for client in clients:
                     await client.aclose()  # what is left then belongs to nobody
-                while sockets() > open_then:
-                    await asyncio.sleep(0.05)
-            while sockets() > before:
-                await asyncio.sleep(0.05)
+                await eventually(lambda: sockets() <= open_then, "what went has closed its sockets")
+            await eventually(lambda: sockets() <= before, "the proxy has closed its own")
 
     run(main)
 
