@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -117,6 +119,15 @@ def test_an_image_without_a_libc(run: Any, docker_engine: engines.Engine, claude
             await does_the_task(docker_engine, "busybox", claude_bundle, client)
 
     run(main())
+
+
+def test_the_example(docker_engine: engines.Engine, claude_bundle: str) -> None:
+    program = Path(__file__).parents[2] / "examples/coding-agent/host.py"
+    command = [sys.executable, str(program), "claude", docker_engine.image("bookworm"), claude_bundle]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "The answer is 42 now." in done.stdout
+    assert done.stdout.endswith("\nexit code 0, answer.txt: 42\n")
 
 
 class Silent:
