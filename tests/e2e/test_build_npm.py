@@ -107,7 +107,14 @@ def declare(*tables: str) -> str:
     return f"[tool.agentix]\nnpm = [{', '.join(f'{{ {one} }}' for one in tables)}]\n"
 
 
-def test_a_package_and_its_program(tmp_path: Path, env: dict[str, str], registry: Registry) -> None:
+def forget(cache: Path) -> None:
+    """Other tests may have fetched it."""
+    for kept in (cache / "agentix/build").glob("npm-*"):
+        kept.unlink()
+
+
+def test_a_package_and_its_program(tmp_path: Path, build_cache: Path, env: dict[str, str], registry: Registry) -> None:
+    forget(build_cache)
     registry.asked.clear()
     arm = table(registry, name="other", platform="linux/arm64")
     where = project(tmp_path / "p", more=declare(table(registry), arm))
@@ -187,3 +194,37 @@ def test_a_program_that_is_there_already(tmp_path: Path, env: dict[str, str], re
     done = agentix("build", cwd=where, env=env)
     assert done.returncode == 1
     assert f"collision: {NAME}@{VERSION} gives the program bash, which the bundle has already" in done.stderr
+
+
+ENGINE = """#!/bin/sh
+for word; do
+  case $word in
+    *target=/archives,*) from=${word#*source=}; cp -R "${from%%,*}" "$0.archives" ;;
+    AGENTIX_BUILD_NPM=*) echo "$word" >"$0.env" ;;
+  esac
+done
+exit 7
+"""
+
+
+def test_a_build_in_a_container_is_given_the_archives(
+    tmp_path: Path, build_cache: Path, env: dict[str, str], registry: Registry
+) -> None:
+    engine = tmp_path / "engine"
+    engine.write_text(ENGINE)
+    engine.chmod(0o755)
+    where = project(tmp_path / "p", more=declare(table(registry)))
+    done = agentix("build", "--container-engine", engine, cwd=where, env=env)
+    assert done.returncode == 7, done.stderr
+    assert (tmp_path / "engine.env").read_text() == "AGENTIX_BUILD_NPM=/archives\n"
+    (given,) = (tmp_path / "engine.archives").iterdir()
+    assert given.read_bytes() == registry.data
+    assert given.name == f"npm-{hashlib.sha256(registry.integrity.encode()).hexdigest()[:32]}.tgz"
+
+    # As the build inside would: npm is not there, nor the archive in its cache. It gets as far as the stale lock.
+    forget(build_cache)
+    (where / "uv.lock").write_text('version = 1\nrequires-python = ">=3.11"\n')
+    inside = {**env, "AGENTIX_NPM": "/nonexistent"}
+    assert "npm not found" in agentix("build", cwd=where, env={**inside, "AGENTIX_BUILD_NPM": str(tmp_path)}).stderr
+    offered = agentix("build", cwd=where, env={**inside, "AGENTIX_BUILD_NPM": str(tmp_path / "engine.archives")})
+    assert "uv.lock is out of date" in offered.stderr

@@ -46,6 +46,10 @@ if what == "wait":
     print("second")
 if what == "long":
     sys.stdout.write("x" * 700_000 + "\\nend\\n")
+if what == "leave":
+    child = subprocess.Popen(["sh", "-c", "echo $$ >> pids; while :; do sleep 60; done"])
+    until("pids")
+    print("done", flush=True)
 if what == "tree":
     tree = ("echo $$ >> pids; (setsid sh -c 'trap : TERM INT HUP; echo $$ >> pids; while :; do sleep 60; done' &); "
             "sh -c 'echo $$ >> pids; sleep 600; :'")
@@ -196,6 +200,16 @@ def test_a_timeout_ends_the_tree_and_keeps_what_was_read(
     pids = pids_in(task, 4)
     assert pids
     assert [pid for pid in pids if alive(pid)] == []
+
+
+def test_what_it_leaves_behind_does_not_hold_up_the_result(
+    call: Callable[..., ClaudeCodeResult], task: ClaudeCodeInput
+) -> None:
+    """A server that the agent has started has its pipes still."""
+    result = call(replace(task, instruction="leave"))
+    assert result == ClaudeCodeResult(0, b"done\n", b"")
+    (pid,) = pids_in(task, 1)
+    assert alive(pid), "it lives until the sandbox ends"
 
 
 def test_a_cancelled_caller_ends_the_tree(runtime: Runtime, run: Run, task: ClaudeCodeInput) -> None:
