@@ -194,8 +194,11 @@ class Shim:
 
     async def _close(self) -> None:
         self._closing = True
+        for sock in self._server.sockets:
+            self._loop.remove_reader(sock.fileno())
+        for _ in range(3):  # asyncio leaks what it has just accepted if it is cancelled, or the server closed, before this
+            await asyncio.sleep(0)
         self._server.close()
-        # asyncio's own, of a connection just accepted, too
         while others := asyncio.all_tasks() - {asyncio.current_task()} - self._openings:
             for task in others:
                 task.cancel()
