@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import io
 import json
 import logging
 import re
 import subprocess
 import time
+import zlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -170,6 +172,17 @@ def test_a_request_and_its_answer() -> None:
                     assert reply.status == status
                     if status == 400:
                         assert (await reply.json())["error"]["message"]
+            for coding, data, status in (
+                ("gzip", gzip.compress(b'{"n": 2}'), 200),
+                ("deflate", zlib.compress(b'{"n": 2}'), 200),
+                ("identity", b'{"n": 2}', 200),
+                ("gzip", b'{"n": 2}', 415),
+                ("br", b'{"n": 2}', 415),
+            ):
+                async with http.post(url + "/echo", data=data, headers={"Content-Encoding": coding}) as reply:
+                    assert reply.status == status, coding
+                    if status == 200:
+                        assert (await reply.json())["body"] == {"n": 2}
             for path, status in (("/nope", 404), ("/echo/", 404), ("//echo", 404)):
                 async with http.post(url + path, json={}) as reply:
                     assert reply.status == status

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -275,6 +276,34 @@ def test_content_coding(said: str) -> None:
                     await client.chat_completions(Request("/v1/chat/completions", {"model": "none", "messages": HI}))
                 assert caught.value.status_code == 404
             await client.aclose()
+
+    run(main())
+
+
+def test_coded_events_are_plain_for_the_agent() -> None:
+    """The vendors' SDKs ask for gzip: a stream that comes so is read, passed on and translated as what it means."""
+    said = [chunk({"content": "日本"}), chunk({"content": "語"}), chunk({}, "stop"), chunk(**USAGE)]
+    plain = b"".join(f"data: {json.dumps(one)}\n\n".encode() for one in said) + b"data: [DONE]\n\n"
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert "gzip" in request.headers["accept-encoding"]
+        headers = {"Content-Type": "text/event-stream", "Content-Encoding": "gzip"}
+        return web.Response(body=zipped(plain), headers=headers)
+
+    async def main() -> None:
+        async with serving(answer) as service:
+            body = {"model": "m", "messages": HI, "max_tokens": 5, "stream": True}
+            client = OpenAIClient(base_url=service.url + "/v1", api_key=KEY)
+            response = await client.chat_completions(Request("/v1/chat/completions", body))
+            assert await collected(response.body) == plain
+            assert "content-encoding" not in response.headers
+            translating = AnthropicFromOpenAIClient(base_url=service.url + "/v1", api_key=KEY)
+            response = await translating.messages(Request("/v1/messages", body))
+            text = (await collected(response.body)).decode()
+            assert re.findall(r'"text_delta","text":"([^"]+)"', text) == ["日本", "語"]
+            assert "content-encoding" not in response.headers
+            await client.aclose()
+            await translating.aclose()
 
     run(main())
 

@@ -376,6 +376,10 @@ class Exchange:
             pieces.append(piece)
         raw = b"".join(pieces)
         self._raw = raw
+        coding = _headers(self._asked.get("headers")).get("content-encoding", "").strip().lower()
+        if coding not in ("", "identity"):
+            raw = await asyncio.to_thread(_plain, raw, coding)
+            size = len(raw)
         if not raw.strip():
             return {}
         try:
@@ -572,6 +576,20 @@ def _head_of(response: ClientResponse) -> dict[str, Any]:
         except UnicodeEncodeError:
             raise ValueError(f"a header of the reply holds a lone surrogate: {text[:200]!r}") from None
     return {**head, "headers": fields} if fields else head
+
+
+def _plain(body: bytes, coding: str) -> bytes:
+    """Return a body without its content coding, or raise what the agent is told."""
+    from ._http import decoded  # which takes a while to import, and is seldom needed
+
+    plain = decoded(body, coding, _JSON_MAX)
+    if plain is None:
+        raise AbridgeError(
+            f"the body is not in the coding {coding[:100]!r}, or has more than {_JSON_MAX} bytes without it; "
+            "known are gzip and deflate",
+            status_code=415,
+        )
+    return plain
 
 
 def _text(value: Any) -> str:
