@@ -157,6 +157,35 @@ def docker_sandbox(
     read_only: bool,
 ) -> Brain: ...
 def docker_command(*, what: str, engine: str, host_env: Sequence[str], name: str) -> Brain: ...
+def cape_sandbox(
+    *,
+    binary: str,
+    host_env: Sequence[str],
+    id: str,
+    dir: str | PathLike[str],
+    token: str,
+    controller_url: str,
+    pool: str,
+    user: str,
+    image: str,
+    gpus: str,
+    cpu_cores: str | None,
+    memory_gb: str | None,
+    isolation_policy: str,
+    runtime_adapter: str | None,
+    max_duration: str,
+    bundle: str,
+    extra_binds: Sequence[str],
+    workspace_root: str,
+    url_template: str,
+    port: str,
+    meta: str | PathLike[str] | None,
+    config_env: Sequence[str],
+    lease: float,
+    ready: float,
+    failure_limit: int,
+) -> Brain: ...
+def cape_command(*, what: str, binary: str, host_env: Sequence[str], controller_url: str, request: str) -> Brain: ...
 
 # ---- client.c ----
 

@@ -5,6 +5,7 @@
 #include "brain.h"
 
 #include "base/err.h"
+#include "provider/cape.h"
 #include "provider/docker.h"
 #include "provider/uv.h"
 
@@ -173,13 +174,108 @@ static PyObject *docker_command(PyObject *module, PyObject *args, PyObject *kwar
         return made;
 }
 
+/* ---- cape ---- */
+
+static const agx_ext_field cape_sandbox_fields[] = {
+        FIELD("binary", VIEW, agx_cape_config, binary),
+        FIELD("host_env", STRV, agx_cape_config, host_env),
+        FIELD("id", VIEW, agx_cape_config, id),
+        FIELD("dir", VIEW, agx_cape_config, dir),
+        FIELD("token", VIEW, agx_cape_config, token),
+        FIELD("controller_url", VIEW, agx_cape_config, controller_url),
+        FIELD("pool", VIEW, agx_cape_config, pool),
+        FIELD("user", VIEW, agx_cape_config, user),
+        FIELD("image", VIEW, agx_cape_config, image),
+        FIELD("gpus", VIEW, agx_cape_config, gpus),
+        FIELD("cpu_cores", VIEW, agx_cape_config, cpu_cores),
+        FIELD("memory_gb", VIEW, agx_cape_config, memory_gb),
+        FIELD("isolation_policy", VIEW, agx_cape_config, isolation_policy),
+        FIELD("runtime_adapter", VIEW, agx_cape_config, runtime_adapter),
+        FIELD("max_duration", VIEW, agx_cape_config, max_duration),
+        FIELD("bundle", VIEW, agx_cape_config, bundle),
+        FIELD("extra_binds", STRV, agx_cape_config, extra_binds),
+        FIELD("workspace_root", VIEW, agx_cape_config, workspace_root),
+        FIELD("url_template", VIEW, agx_cape_config, url_template),
+        FIELD("port", VIEW, agx_cape_config, port),
+        FIELD("meta", VIEW, agx_cape_config, meta),
+        FIELD("config_env", STRV, agx_cape_config, config_env),
+        FIELD("lease", DOUBLE, agx_cape_config, lease_s),
+        FIELD("ready", MS, agx_cape_config, ready_ms),
+        FIELD("failure_limit", UNSIGNED, agx_cape_config, failure_limit),
+        {0},
+};
+
+PyDoc_STRVAR(
+        cape_sandbox_doc,
+        "cape_sandbox(**settings)\n--\n\n"
+        "The brain of one request to a pool; the settings are those of provider/cape.h, ready and lease in seconds.");
+
+static PyObject *cape_sandbox(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+        agx_cape_config config = {0};
+        agx_ext_held held = {0};
+        agx_brain *brain = NULL;
+        const char *bad = NULL;
+        PyObject *made = NULL;
+        int r;
+
+        if (!agx_ext_read_fields(args, kwargs, cape_sandbox_fields, &config, &held)) {
+                r = agx_cape_sandbox_new(&brain, &config, &bad);
+                made = agx_ext_wrap_brain(module, brain, r, bad);
+        }
+        agx_ext_held_release(&held);
+        return made;
+}
+
+typedef struct cape_command_config {
+        agx_view what;
+        agx_view binary;
+        const agx_strv *host_env;
+        agx_view controller_url;
+        agx_view request;
+} cape_command_config;
+
+static const agx_ext_field cape_command_fields[] = {
+        FIELD("what", VIEW, cape_command_config, what),
+        FIELD("binary", VIEW, cape_command_config, binary),
+        FIELD("host_env", STRV, cape_command_config, host_env),
+        FIELD("controller_url", VIEW, cape_command_config, controller_url),
+        FIELD("request", VIEW, cape_command_config, request),
+        {0},
+};
+
+PyDoc_STRVAR(cape_command_doc, "cape_command(*, what, binary, host_env, controller_url, request)\n--\n\n"
+                               "The brain of one call about a request: status or cancel.");
+
+static PyObject *cape_command(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+        static const char *const names[AGX_CAPE_COMMANDS] = {"status", "cancel"};
+        cape_command_config config = {0};
+        agx_ext_held held = {0};
+        agx_brain *brain = NULL;
+        const char *bad = "what";
+        PyObject *made = NULL;
+        int r = AGX_CAPE_E_SETTING;
+
+        if (!agx_ext_read_fields(args, kwargs, cape_command_fields, &config, &held)) {
+                for (int i = 0; i < AGX_CAPE_COMMANDS; ++i)
+                        if (agx_view_eq(config.what, agx_view_str(names[i])))
+                                r = agx_cape_command_new(&brain, (agx_cape_command)i, config.binary, config.host_env,
+                                                         config.controller_url, config.request, &bad);
+                made = agx_ext_wrap_brain(module, brain, r, bad);
+        }
+        agx_ext_held_release(&held);
+        return made;
+}
+
 #define METHOD(name)                                                                                                   \
         {                                                                                                              \
 #name, (PyCFunction)(void (*)(void))name, METH_VARARGS | METH_KEYWORDS, name##_doc                     \
         }
 
 static PyMethodDef provider_functions[] = {
-        METHOD(uv_venv), METHOD(uv_sandbox), METHOD(docker_sandbox), METHOD(docker_command), {NULL, NULL, 0, NULL},
+        METHOD(uv_venv),      METHOD(uv_sandbox),   METHOD(docker_sandbox), METHOD(docker_command),
+        METHOD(cape_sandbox), METHOD(cape_command), {NULL, NULL, 0, NULL},
 };
 
 int agx_ext_add_provider(PyObject *module)

@@ -98,6 +98,15 @@ static int deploy_broken(agx_cli *cli, void *unused)
         return cannot_load(cli, cli->child, cli->trouble);
 }
 
+static int deploy_without(agx_cli *cli, void *unused)
+{
+        (void)unused;
+        return agx_say_error(
+                &cli->say,
+                &(agx_complaint){"usage", "its README says what SandboxConfig.bundle is there", AGX_EXIT_USAGE},
+                "backend '%s' has no deploy: its bundles are not brought to where it runs by Agentix", cli->child);
+}
+
 static const agx_command other = {
         .summary = "Deploy a bundle to a backend of another distribution",
         .opts = other_opts,
@@ -114,6 +123,14 @@ static const agx_command broken = {
         .run = deploy_broken,
 };
 
+static const agx_command without = {
+        .summary = "A backend that has no deploy",
+        .opts = other_opts,
+        .size = sizeof(other_values),
+        .format = true,
+        .run = deploy_without,
+};
+
 const agx_command *agx_deploy_find(agx_cli *cli, const char *name)
 {
         _cleanup_(agx_plugins_deinitp) agx_plugins plugins = {0};
@@ -126,7 +143,7 @@ const agx_command *agx_deploy_find(agx_cli *cli, const char *name)
         if (!plugin || agx_plugins_probe(&plugins, plugin, &probe))
                 return NULL;
         if (probe.ok)
-                return probe.deploys ? &other : NULL;
+                return probe.deploys ? &other : &without;
         snprintf(cli->trouble, sizeof(cli->trouble), "%s", probe.error);
         return &broken;
 }

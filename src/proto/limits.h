@@ -233,4 +233,13 @@
 #define AGX_ENGINE_RETRY_MS 2000      /* before the first of them; doubled each time */
 #define AGX_ENGINE_ENV_MAX (4u << 20) /* bytes of a sandbox's environment, of each of its two files */
 
+/* The cape program. */
+#define AGX_CAPE_CALL_MS 60000       /* one call of it */
+#define AGX_CAPE_POLL_FIRST_MS 100   /* before a request is looked at again, at first; grows to the next */
+#define AGX_CAPE_POLL_MS 2000        /* and later */
+#define AGX_CAPE_PROBE_MS 2000       /* how long a runtime is asked before its request is looked at */
+#define AGX_CAPE_CANCELS 3           /* how often `cape cancel` is said before it is given up */
+#define AGX_CAPE_CANCEL_PAUSE_MS 500 /* between them */
+#define AGX_CAPE_SCRIPT_MAX 16384    /* bytes of the workload's shell script */
+
 #endif

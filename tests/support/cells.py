@@ -60,7 +60,8 @@ class Cell:
                 (self.root / name).symlink_to(f"usr/{name}")
         (self.root / "etc/passwd").write_text("root:x:0:0::/root:/bin/bash\nuser:x:1000:1000::/home/user:/bin/bash\n")
         (self.root / "etc/group").write_text("root:x:0:\nuser:x:1000:\n")
-        (self.root / "etc/hosts").write_text("127.0.0.1 localhost\n")
+        (self.root / "etc/hosts").write_text(f"127.0.0.1 localhost {os.uname().nodename}\n")
+        (self.root / "etc/nsswitch.conf").write_text("hosts: files\n")
         mounts = [str(word) for pair in (binds or {}).items() for word in pair]
         self._process = subprocess.Popen(
             [*_UNSHARE, *_user(), "/bin/sh", "-c", _SETUP, "setup", str(self.root), *mounts],

@@ -110,6 +110,10 @@ class Landlord:
         if fault["do"] == "delay":
             await asyncio.sleep(fault["seconds"])
             return await handler(request)
+        if fault["do"] == "change":
+            answer = await handler(request)
+            assert isinstance(answer, web.Response)
+            return web.json_response(json.loads(answer.text or "{}") | fault["body"], status=answer.status)
         assert fault["do"] == "lose"  # it is done, but nobody hears of it
         await handler(request)
         assert request.transport is not None
