@@ -364,8 +364,13 @@ static int close_over(job *j)
         c.stage = j->stage.tree;
         c.patchelf = j->tools.patchelf;
         r = venv && npm ? agx_closure_add(&c, venv, j->why) : agx_trace(-ENOMEM);
+        c.spares_tails = true;
         if (!r && !access(npm, F_OK))
                 r = agx_closure_add(&c, npm, j->why);
+        for (size_t i = 0; !r && i < c.spared.count; i++)
+                tell(j, false,
+                     "warning: %s carries data at its end and is left as it is: it runs where the image has its loader",
+                     c.spared.items[i]);
         for (size_t i = 0; !r && i < c.changed.count; i++)
                 agx_strv_add_str(&j->changed, c.changed.items[i]);
         for (size_t i = 0; !r && i < c.missing.count; i++)

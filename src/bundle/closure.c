@@ -15,7 +15,7 @@
 #include <limits.h>
 #include <stdio.h>
 
-enum { CONF_MAX = 1 << 20, PATHS_MAX = 1 << 20, CONF_DEPTH = 8 };
+enum { CONF_MAX = 1 << 20, PATHS_MAX = 1 << 20, CONF_DEPTH = 8, TAIL_MIN = 4096 };
 
 #if defined(__aarch64__)
 enum { MACHINE = EM_AARCH64 };
@@ -31,6 +31,7 @@ void agx_closure_deinit(agx_closure *c)
 {
         agx_strv_deinit(&c->changed);
         agx_strv_deinit(&c->missing);
+        agx_strv_deinit(&c->spared);
         agx_strv_deinit(&c->search);
         agx_strv_deinit(&c->queue);
         agx_strv_deinit(&c->here);
@@ -306,6 +307,10 @@ static int handle(agx_closure *c, const char *path, const char *from, agx_why *w
                 return agx_why_errno(why, r, "%s could not be read", path);
         if (r || is_foreign(&elf))
                 return 0;
+        if (c->spares_tails && elf.runnable && elf.tail >= TAIL_MIN) {
+                agx_strv_add_str(&c->spared, path + strlen(c->stage));
+                return agx_strv_end(&c->spared);
+        }
         for (size_t i = 0; !r && i < elf.needed.count; i++)
                 r = satisfy(c, &elf, path, agx_view_of(from, (size_t)(slash - from)), elf.needed.items[i], why);
         if (r)

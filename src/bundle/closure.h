@@ -18,8 +18,10 @@ typedef struct agx_closure {
         const char *stage;    /* holds the tree "nix"; absolute */
         const char *patchelf; /* the program */
         const agx_strv *dirs; /* of this machine, searched before its usual ones */
+        bool spares_tails;    /* leaves programs alone that carry data at their end, which rewriting would move */
         agx_strv changed;     /* out: paths in the stage that were rewritten */
         agx_strv missing;     /* out: "<path> needs <library>", for what this machine does not have */
+        agx_strv spared;      /* out: paths of those */
         agx_strv search;      /* private: where this machine keeps libraries */
         agx_strv queue;       /* private: copies that are still to be looked at */
         agx_strv here;        /* private: names of libraries that the walked trees have */

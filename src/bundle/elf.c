@@ -134,6 +134,30 @@ static int take_segment(agx_elf *elf, image *im, const Elf64_Phdr *ph)
         return text_at(im, ph->p_offset, &text) ? keep(&elf->interp, text) : AGX_ELF_E_NOT;
 }
 
+static void reach(uint64_t *end, uint64_t at, uint64_t size)
+{
+        if (size <= UINT64_MAX - at && at + size > *end)
+                *end = at + size;
+}
+
+static uint64_t tail_of(const image *im)
+{
+        const Elf64_Ehdr *h = &im->head;
+        uint64_t end = sizeof(*h);
+        Elf64_Phdr ph;
+        Elf64_Shdr sh;
+
+        reach(&end, h->e_phoff, (uint64_t)h->e_phnum * sizeof(ph));
+        for (unsigned i = 0; i < h->e_phnum && segment(im, i, &ph); i++)
+                reach(&end, ph.p_offset, ph.p_filesz);
+        if (h->e_shentsize == sizeof(sh) && h->e_shnum)
+                reach(&end, h->e_shoff, (uint64_t)h->e_shnum * sizeof(sh));
+        for (unsigned i = 0; h->e_shentsize == sizeof(sh) && i < h->e_shnum; i++)
+                if (take(im, h->e_shoff + (uint64_t)i * sizeof(sh), &sh, sizeof(sh)) && sh.sh_type != SHT_NOBITS)
+                        reach(&end, sh.sh_offset, sh.sh_size);
+        return end < im->n ? im->n - end : 0;
+}
+
 static bool good_head(const image *im)
 {
         const Elf64_Ehdr *h = &im->head;
@@ -156,6 +180,7 @@ int agx_elf_parse(agx_elf *elf, const uint8_t *bytes, size_t size)
         for (unsigned i = 0; !r && i < im.head.e_phnum; i++)
                 r = segment(&im, i, &ph) ? take_segment(elf, &im, &ph) : AGX_ELF_E_NOT;
         elf->runnable = elf->interp && !elf->soname;
+        elf->tail = tail_of(&im);
         if (r)
                 agx_elf_deinit(elf);
         return r;

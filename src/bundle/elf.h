@@ -12,6 +12,7 @@ typedef struct agx_elf {
         unsigned machine; /* EM_X86_64, EM_AARCH64, ... */
         bool dynamic;     /* has a dynamic section */
         bool runnable;    /* an executable: has an interpreter and is no library with a name of its own */
+        uint64_t tail;    /* bytes behind all that the headers tell of: what a program looks for at its end */
         char *interp;     /* the next four: owned, NULL if absent */
         char *soname;
         char *rpath;

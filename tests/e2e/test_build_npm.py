@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import sys
 import tarfile
@@ -175,17 +176,40 @@ def test_what_cannot_be_had(tmp_path: Path, env: dict[str, str], registry: Regis
     assert not (where / "dist").exists()
 
 
+def native(directory: Path) -> tuple[str, bytes]:
+    """A package with a program of this machine's, once more with data at its end; its declaration and that program."""
+    program = Path("/bin/echo").read_bytes()
+    payload = program + b"payload!" * 1000
+    about = {"name": "@agx/native", "bin": {"agx-echo": "echo", "agx-payload": "payload"}}
+    with tarfile.open(directory / "x.tgz", "w:gz") as tar:
+        for name, data in (("package.json", json.dumps(about).encode()), ("echo", program), ("payload", payload)):
+            info = tarfile.TarInfo(f"package/{name}")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    integrity = integrity_of((directory / "x.tgz").read_bytes())
+    (directory / "x.tgz").rename(directory / f"npm-{hashlib.sha256(integrity.encode()).hexdigest()[:32]}.tgz")
+    return f'name = "@agx/native"\nversion = "1.0.0"\nintegrity = "{integrity}"\n', payload
+
+
 def test_a_plugin_declares_what_it_needs(tmp_path: Path, env: dict[str, str], registry: Registry) -> None:
-    """A distribution that the project depends on, with its own name for the program."""
+    """A distribution that the project depends on: a script under its own name, and native programs."""
     plugin = project(
         tmp_path / "p" / "plugin", name=PLUGIN, more='[project.entry-points."agentix.npm"]\nthing = "agx_npm_plugin"\n'
     )
-    text = f"[[npm]]\n{table(registry)}\n".replace(", ", "\n")
-    (plugin / "src/agx_npm_plugin/npm.toml").write_text(text + 'bin = { agx-n = "bin/n" }\n')
+    about, payload = native(tmp_path)
+    text = f"[[npm]]\n{table(registry)}\n".replace(", ", "\n") + f'bin = {{ agx-n = "bin/n" }}\n[[npm]]\n{about}'
+    (plugin / "src/agx_npm_plugin/npm.toml").write_text(text)
     source = f'[tool.uv.sources]\n{PLUGIN} = {{ path = "plugin" }}\n'
     where = project(tmp_path / "p", dependencies=(PLUGIN,), more=source)
-    with tarfile.open(where / build(cwd=where, env=env)["bundle"]) as tar:
-        assert tar.getmember("nix/runtime/bin/agx-n").linkname == f"/nix/npm/node_modules/{NAME}/bin/n"
+    done = agentix("build", "-o", "x.tar", cwd=where, env={**env, "AGENTIX_BUILD_NPM": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+
+    tree = unpack(where / "x.tar", tmp_path / "tree")
+    assert str((tree / "nix/runtime/bin/agx-n").readlink()) == f"/nix/npm/node_modules/{NAME}/bin/n"
+    echo = run_alone(tree, tmp_path, "/nix/runtime/bin/agx-echo", "it runs")
+    assert (echo.stdout, echo.stderr) == ("it runs\n", ""), "with the bundle's loader and libraries"
+    assert (tree / "nix/npm/node_modules/@agx/native/payload").read_bytes() == payload
+    assert "warning: /nix/npm/node_modules/@agx/native/payload carries data at its end" in done.stderr
 
 
 @pytest.mark.long

@@ -39,6 +39,23 @@ static void understands_this_program(void **state)
         assert_true(libc);
 }
 
+/* As programs of one file have it, which find a payload from their own end. */
+static void sees_what_is_appended(void **state)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf image;
+        _cleanup_(agx_elf_deinitp) agx_elf elf = AGX_ELF_NULL, more = AGX_ELF_NULL;
+
+        (void)state;
+        read_self(&image);
+        assert_int_equal(agx_elf_parse(&elf, image.data + image.head, image.len), 0);
+        assert_int_equal(elf.tail, 0);
+        for (size_t i = 0; i < 1000; i++)
+                assert_int_equal(agx_buf_append(&image, "payload!", 8), 0);
+        assert_int_equal(agx_elf_parse(&more, image.data + image.head, image.len), 0);
+        assert_int_equal(more.tail, 8000);
+        assert_true(more.runnable);
+}
+
 static void refuses_what_is_no_object(void **state)
 {
         agx_elf elf;
@@ -88,6 +105,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(understands_this_program),
+                cmocka_unit_test(sees_what_is_appended),
                 cmocka_unit_test(refuses_what_is_no_object),
                 cmocka_unit_test(survives_spoilt_objects),
         };
