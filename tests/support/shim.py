@@ -196,7 +196,8 @@ class Shim:
         self._closing = True
         for sock in self._server.sockets:
             self._loop.remove_reader(sock.fileno())
-        for _ in range(3):  # asyncio leaks what it has just accepted if it is cancelled, or the server closed, before this
+        # asyncio leaks what it has just accepted if it is cancelled, or the server closed, before this.
+        for _ in range(3):
             await asyncio.sleep(0)
         self._server.close()
         while others := asyncio.all_tasks() - {asyncio.current_task()} - self._openings:
