@@ -130,7 +130,9 @@ def test_a_key_of_the_host_is_in_no_memory_below(run: Any, worker_python: str, t
 
             async def search(pattern: str) -> list[str]:
                 found, looked = t.search_processes(pattern, [str(pid) for pid in family(runtime.pid)])
-                assert len([path for path in looked if path.endswith("mem")]) >= 3, "server, worker, agent"
+                assert len([path for path in looked if path.endswith("mem")]) >= 2, (
+                    "worker, agent, and whoever may: the server"
+                )
                 return found + t.search_files(pattern, str(tmp_path))
 
             async with Sandbox(SandboxId("box"), runtime.url) as sandbox:
