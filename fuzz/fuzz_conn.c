@@ -92,6 +92,11 @@ static void feed(life *l, agx_view bytes)
                 l->closed = wish == AGX_CONN_CLOSE;
                 if (wish == AGX_CONN_SIO)
                         answer_sio(l);
+                if (wish == AGX_CONN_CONDUIT) {
+                        need(l->conn.conduit.n == AGX_CONDUIT_NAME);
+                        need(!agx_conn_reply_conduit(&l->conn, 0));
+                        l->closed = true;
+                }
                 if (wish == AGX_CONN_SUBMIT) {
                         /* the payload of a result lies in the request: answer before it goes */
                         agx_buf arguments = AGX_BUF_NULL(OUT_MAX);

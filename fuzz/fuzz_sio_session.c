@@ -344,6 +344,8 @@ static bool read_http(world *w, peer *p, agx_view *in)
         }
         if (wish == AGX_CONN_SUBMIT)
                 need(!agx_conn_reply_accepted(&p->conn, w->now, p->conn.request.call_id));
+        if (wish == AGX_CONN_CONDUIT)
+                need(!agx_conn_reply_unavailable(&p->conn, w->now));
         if (wish == AGX_CONN_SIO)
                 on_request(w, p);
         return wish == AGX_CONN_SUBMIT || wish == AGX_CONN_SIO;

@@ -74,6 +74,7 @@ class Worker:
         self.channel = Channel(fd, self._calls, self._targets, self._rest, IDLE_MAX)
         self._lock = allocate_lock()  # for the two below, and for adding to the channel's count of idle threads
         self._threads = 0
+        self.conduits = -1
         self._waiting: OrderedDict[str, Call] = OrderedDict()  # calls for which there was no thread
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_wanted = allocate_lock()  # let go when there is one; no Event, which an interrupt can spoil
@@ -779,10 +780,13 @@ def _prepare_process() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
-def main(fd: int) -> None:
-    """Run the worker on its end of the private pair; never returns."""
+def main(fd: int, conduits: int = -1) -> None:
+    """Run the worker on its end of the private pair, and the one for conduits; never returns."""
     worker = Worker(fd)
+    worker.conduits = conduits
     try:
+        if conduits >= 0:
+            os.set_inheritable(conduits, False)
         _prepare_process()
     except BaseException as error:
         worker.channel.send_boot_error("", _type_name(error), _clean(_text(error)), _traceback(error), False)

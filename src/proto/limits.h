@@ -31,6 +31,7 @@
 #define AGX_HTTP_AHEAD (64u << 10) /* bytes a peer may send ahead of the answer it waits for */
 #define AGX_HTTP_DROP (64u << 10)  /* bytes of a body read and dropped to keep a connection after an error */
 #define AGX_HTTP_OUT (64u << 10)   /* bytes of heads and small answers of one connection */
+#define AGX_CONDUIT_NAME 32        /* characters of the name of a conduit, hexadecimal digits */
 #define AGX_HTTP_WAIT_MAX_S 86400  /* seconds that `Prefer: wait` is honoured for; above it is lowered to this */
 #define AGX_MAX_CONNECTIONS 4096   /* accepted connections of one server; more wait in the kernel's queue */
 

@@ -135,6 +135,11 @@ static int put_health(agx_conn *c)
 
 /* ---- judging a head ---- */
 
+static bool has_body(const agx_http1_head *head)
+{
+        return head->chunked || (head->has_length && head->length);
+}
+
 typedef struct verdict {
         unsigned status; /* 0: welcome */
         const char *words;
@@ -150,6 +155,7 @@ static const struct {
         {{"/health", 7}, {"GET, HEAD", 9}, AGX_ROUTE_HEALTH, true},
         {{"/call", 5}, {"POST", 4}, AGX_ROUTE_CALL, false},
         {{"/socket.io/", 11}, {"GET, POST", 9}, AGX_ROUTE_SIO, false},
+        {{"/conduit", 8}, {"GET", 3}, AGX_ROUTE_CONDUIT, false},
 };
 
 enum { N_ROUTES = sizeof(routes) / sizeof(routes[0]) };
@@ -269,6 +275,31 @@ static verdict judge_sio(agx_conn *c, const agx_http1_head *head)
         return c->sio.websocket ? judge_upgrade(c, head) : (verdict){0};
 }
 
+static bool conduit_name_ok(agx_view name)
+{
+        if (name.n != AGX_CONDUIT_NAME)
+                return false;
+        for (size_t i = 0; i < name.n; i++)
+                if (!(name.p[i] >= '0' && name.p[i] <= '9') && !(name.p[i] >= 'a' && name.p[i] <= 'f'))
+                        return false;
+        return true;
+}
+
+static verdict judge_conduit(agx_conn *c, const agx_http1_head *head)
+{
+        bool repeated;
+        agx_view protocol = agx_http1_field_get(head, AGX_VIEW("Upgrade"), &repeated);
+
+        c->conduit = parameter(head->target, AGX_VIEW("name"));
+        if (!head->upgrade || repeated || !agx_view_ieq(agx_view_trim(protocol), AGX_VIEW("agentix-conduit")))
+                return (verdict){400, "an Upgrade to agentix-conduit was expected", AGX_VIEW_NULL};
+        if (!conduit_name_ok(c->conduit) || has_body(head))
+                return (verdict){400, "a conduit has a name, and no body", AGX_VIEW_NULL};
+        if (c->site->draining)
+                return (verdict){503, "the server is shutting down", AGX_VIEW_NULL};
+        return (verdict){0};
+}
+
 /* Whether the body of the request at hand is used; otherwise there should be none. */
 static bool takes_body(const agx_conn *c)
 {
@@ -301,6 +332,8 @@ static verdict judge(agx_conn *c, const agx_http1_head *head)
         c->route = routes[route].route;
         if (c->route == AGX_ROUTE_SIO)
                 return judge_sio(c, head);
+        if (c->route == AGX_ROUTE_CONDUIT)
+                return judge_conduit(c, head);
         return c->route == AGX_ROUTE_CALL ? judge_call(c, head) : judge_health(c, head);
 }
 
@@ -313,11 +346,6 @@ static bool expects_else(const agx_http1_head *head)
 }
 
 /* ---- events ---- */
-
-static bool has_body(const agx_http1_head *head)
-{
-        return head->chunked || (head->has_length && head->length);
-}
 
 /* Whether the rest of a refused request is worth reading. */
 static bool worth_reading(const agx_http1_head *head, unsigned status)
@@ -400,6 +428,8 @@ static int on_end(agx_conn *c, uint64_t now, agx_conn_wish *wish)
                 c->sio.body = body;
                 return ask(c, UINT64_MAX, AGX_CONN_SIO, wish);
         }
+        if (c->state == AGX_CONN_BODY && c->route == AGX_ROUTE_CONDUIT)
+                return ask(c, UINT64_MAX, AGX_CONN_CONDUIT, wish);
         if (c->state == AGX_CONN_BODY && c->route == AGX_ROUTE_CALL) {
                 if (agx_call_request_get(body, &c->request, &why))
                         return ask(c, now + c->wait_ms, AGX_CONN_SUBMIT, wish);
@@ -615,5 +645,17 @@ int agx_conn_reply_upgrade(agx_conn *c)
         drop_body(c);
         c->state = AGX_CONN_UPGRADED;
         c->deadline = UINT64_MAX;
+        return r > 0 ? agx_trace(-ENOBUFS) : r;
+}
+
+int agx_conn_reply_conduit(agx_conn *c, uint64_t now)
+{
+        int r = agx_buf_append_view(c->out, AGX_VIEW("HTTP/1.1 101 Switching Protocols\r\n"
+                                                     "Connection: Upgrade\r\n"
+                                                     "Upgrade: agentix-conduit\r\n\r\n"));
+
+        drop_body(c);
+        c->state = AGX_CONN_UPGRADED;
+        c->deadline = now + AGX_HTTP_IDLE_MS;
         return r > 0 ? agx_trace(-ENOBUFS) : r;
 }

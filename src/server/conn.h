@@ -6,7 +6,7 @@
  *
  *     agx_conn_next()   as long as there is input; does what its wish says
  *     agx_conn_tick()   when agx_conn_deadline() has passed
- *     agx_conn_reply_*  exactly one for each AGX_CONN_SUBMIT and AGX_CONN_SIO
+ *     agx_conn_reply_*  exactly one for each AGX_CONN_SUBMIT, AGX_CONN_SIO and AGX_CONN_CONDUIT
  *
  * Responses are appended to the buffer given at init. Times are monotonic milliseconds.
  */
@@ -26,10 +26,11 @@ typedef enum agx_conn_wish {
         AGX_CONN_INPUT,  /* all input is used: come with more */
         AGX_CONN_SUBMIT, /* .request and .session are complete: reply at once or later; they live as long as the input */
         AGX_CONN_SIO, /* .sio is complete, a request of a Socket.IO client: reply at once or later; it lives likewise */
-        AGX_CONN_WAIT, /* a reply is outstanding: keep the rest of the input */
-        AGX_CONN_LATE, /* agx_conn_tick() only: the caller's patience is over; say agx_conn_reply_accepted() */
-        AGX_CONN_NONE, /* agx_conn_tick() only: nothing was due */
-        AGX_CONN_CLOSE /* send what is in the buffer, then close */
+        AGX_CONN_CONDUIT, /* the connection is to become the worker's, under the name .conduit: reply at once */
+        AGX_CONN_WAIT,    /* a reply is outstanding: keep the rest of the input */
+        AGX_CONN_LATE,    /* agx_conn_tick() only: the caller's patience is over; say agx_conn_reply_accepted() */
+        AGX_CONN_NONE,    /* agx_conn_tick() only: nothing was due */
+        AGX_CONN_CLOSE    /* send what is in the buffer, then close */
 } agx_conn_wish;
 
 typedef enum agx_conn_state {
@@ -42,7 +43,7 @@ typedef enum agx_conn_state {
         AGX_CONN_UPGRADED /* what comes is not HTTP any more: it is not given here */
 } agx_conn_state;
 
-typedef enum agx_conn_route { AGX_ROUTE_HEALTH, AGX_ROUTE_CALL, AGX_ROUTE_SIO } agx_conn_route;
+typedef enum agx_conn_route { AGX_ROUTE_HEALTH, AGX_ROUTE_CALL, AGX_ROUTE_SIO, AGX_ROUTE_CONDUIT } agx_conn_route;
 
 /* What a request to /socket.io/ asks for. */
 typedef struct agx_conn_sio {
@@ -79,6 +80,7 @@ typedef struct agx_conn {
         char proof[44];
         agx_call_request request;
         agx_conn_sio sio;
+        agx_view conduit;
 } agx_conn;
 
 /* 0 or -ENOMEM. `now`: the moment it was accepted. */
@@ -117,5 +119,10 @@ int agx_conn_reply_payload(agx_conn *c, uint64_t now, size_t n);
 int agx_conn_reply_refusal(agx_conn *c, uint64_t now, unsigned status, const char *words);
 /* The 101: what follows in the input belongs to the WebSocket. */
 int agx_conn_reply_upgrade(agx_conn *c);
+
+/* ---- replies to a request for a conduit ---- */
+
+/* The 101: once it is out, the connection is not HTTP's any more. */
+int agx_conn_reply_conduit(agx_conn *c, uint64_t now);
 
 #endif

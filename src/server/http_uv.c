@@ -3,6 +3,9 @@
  * it waits in `ahead`, and when much waits reading stops. After the last answer the write side is ended and what still comes
  * is read and dropped for a moment: closing at once would reset the connection under the answer.
  *
+ * A connection that becomes a conduit is not read any more once that is asked for; when the 101 is out its descriptor is
+ * given to the worker and closed here.
+ *
  * A result is written from the ledger's own copy. As long as it is on its way the call stays ours (`settling`): all
  * written, it counts as answered; the connection lost, it is kept.
  */
@@ -260,6 +263,32 @@ static void count(agx_http *h)
         agx_server_authorized(h->server, 1);
 }
 
+/* ---- conduits ---- */
+
+/* Nothing is read from here on: what comes is the worker's. */
+static int begin_leaving(agx_http *h)
+{
+        agx_worker *w = agx_supervisor_uv_ready(&h->server->supervisor);
+
+        if (!w || w->conduits < 0)
+                return agx_conn_reply_unavailable(&h->conn, now_of(h));
+        memcpy(h->conduit, h->conn.conduit.p, sizeof(h->conduit));
+        h->leaving = true;
+        agx_stream_pause(&h->stream);
+        return agx_conn_reply_conduit(&h->conn, now_of(h));
+}
+
+/* The worker has it from now on, or nobody: then the host sees it close. */
+static void leave(agx_http *h)
+{
+        agx_worker *w = agx_supervisor_uv_ready(&h->server->supervisor);
+        int fd;
+
+        if (w && !uv_fileno(&h->stream.uv.handle, &fd))
+                agx_worker_hand(w, agx_view_of(h->conduit, sizeof(h->conduit)), fd);
+        agx_http_close(h);
+}
+
 /* One wish of the brain. False: it can do nothing more for now. */
 static bool carry_out(agx_http *h, agx_conn_wish wish)
 {
@@ -271,6 +300,9 @@ static bool carry_out(agx_http *h, agx_conn_wish wish)
                 break;
         case AGX_CONN_SIO:
                 r = agx_sio_request(h);
+                break;
+        case AGX_CONN_CONDUIT:
+                r = begin_leaving(h);
                 break;
         case AGX_CONN_CLOSE:
                 finish(h);
@@ -294,7 +326,7 @@ static void feed(agx_http *h, agx_view *in)
         agx_conn_wish wish;
 
         h->running = true;
-        while (!h->ending && !agx_stream_closing(&h->stream) && !h->ws && !must_wait(h)) {
+        while (!h->ending && !agx_stream_closing(&h->stream) && !h->ws && !h->leaving && !must_wait(h)) {
                 if (agx_conn_next(&h->conn, now_of(h), in, &wish)) {
                         failed(h);
                         break;
@@ -333,7 +365,7 @@ static void hand_over(agx_http *h)
 /* Goes on with what waited, if it need not wait any longer. */
 static void pump(agx_http *h)
 {
-        if (h->running || h->ending || h->ws || agx_stream_closing(&h->stream))
+        if (h->running || h->ending || h->ws || h->leaving || agx_stream_closing(&h->stream))
                 return;
         if (h->ahead.len) {
                 agx_view rest = agx_buf_view(&h->ahead);
@@ -349,7 +381,9 @@ static void pump(agx_http *h)
         }
         if (h->ws)
                 hand_over(h);
-        else if (!agx_stream_closing(&h->stream))
+        else if (h->leaving && h->ahead.len) /* it did not wait for the 101 */
+                failed(h);
+        else if (!h->leaving && !agx_stream_closing(&h->stream))
                 read_or_pause(h);
 }
 
@@ -373,9 +407,9 @@ static void on_data(agx_stream *stream, agx_view in)
                 agx_sio_feed(h, in);
                 return;
         }
-        if (in.n && agx_buf_append_view(&h->ahead, in))
+        if (in.n && (h->leaving || agx_buf_append_view(&h->ahead, in))) /* leaving: it did not wait for the 101 */
                 failed(h);
-        else
+        else if (!h->leaving)
                 read_or_pause(h);
 }
 
@@ -407,7 +441,9 @@ static void on_drained(agx_stream *stream)
         agx_http *h = agx_container_of(stream, agx_http, stream);
 
         settle(h, true);
-        if (!h->ending && h->ws) {
+        if (!h->ending && h->leaving) {
+                leave(h);
+        } else if (!h->ending && h->ws) {
                 agx_sio_drained(h);
         } else if (!h->ending) {
                 agx_conn_drained(&h->conn, now_of(h));

@@ -30,6 +30,8 @@ typedef struct agx_http {
         bool ending;              /* nothing more is read but to be dropped */
         bool ended;               /* the peer has ended its side */
         bool counted;             /* as authorized, for the lease */
+        bool leaving;             /* its descriptor becomes the worker's once the 101 is out, under the name */
+        char conduit[AGX_CONDUIT_NAME];
         size_t last_queued;
         uint64_t paused_at; /* since when the peer takes no answers; 0: it does */
         unsigned open;      /* handles not closed yet */

@@ -22,6 +22,7 @@ static void part_closed(agx_worker *w)
 {
         if (--w->open)
                 return;
+        agx_closep(&w->conduits);
         agx_tail_deinit(&w->tail);
         agx_deframer_deinit(&w->deframer);
         agx_list_unlink(&w->node);
@@ -285,16 +286,39 @@ void agx_worker_terminate(agx_worker *w)
         agx_child_kill(&w->child, SIGTERM, false);
 }
 
+/* ---- conduits ---- */
+
+int agx_worker_hand(agx_worker *w, agx_view name, int fd)
+{
+        union {
+                struct cmsghdr header;
+                char space[CMSG_SPACE(sizeof(int))];
+        } control = {.space = {0}};
+        struct iovec text = {.iov_base = (void *)(uintptr_t)name.p, .iov_len = name.n};
+        struct msghdr message = {.msg_iov = &text,
+                                 .msg_iovlen = 1,
+                                 .msg_control = control.space,
+                                 .msg_controllen = sizeof(control.space)};
+
+        control.header.cmsg_level = SOL_SOCKET;
+        control.header.cmsg_type = SCM_RIGHTS;
+        control.header.cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
+        return sendmsg(w->conduits, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
 /* ---- start ---- */
 
 typedef struct fds {
-        int channel[2], out[2], err[2];
+        int channel[2], conduits[2], out[2], err[2];
 } fds;
 
 static void close_fds(fds *f)
 {
         agx_closep(&f->channel[0]);
         agx_closep(&f->channel[1]);
+        agx_closep(&f->conduits[0]);
+        agx_closep(&f->conduits[1]);
         agx_closep(&f->out[0]);
         agx_closep(&f->out[1]);
         agx_closep(&f->err[0]);
@@ -303,8 +327,9 @@ static void close_fds(fds *f)
 
 static int open_fds(fds *f)
 {
-        *f = (fds){{-1, -1}, {-1, -1}, {-1, -1}};
-        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, f->channel) || pipe2(f->out, O_CLOEXEC) ||
+        *f = (fds){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, f->channel) ||
+            socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, f->conduits) || pipe2(f->out, O_CLOEXEC) ||
             pipe2(f->err, O_CLOEXEC))
                 return agx_trace(-errno);
         return 0;
@@ -326,6 +351,8 @@ static int open_streams(agx_worker *w, fds *f)
                 r = take(&f->out[0], &w->pipes[0].stream);
         if (!r)
                 r = take(&f->err[0], &w->pipes[1].stream);
+        w->conduits = f->conduits[0];
+        f->conduits[0] = -1;
         if (!r)
                 r = agx_stream_read(&w->channel);
         for (size_t i = 0; !r && i < 2; i++)
@@ -336,7 +363,7 @@ static int open_streams(agx_worker *w, fds *f)
 static int start_child(agx_worker *w, const agx_worker_config *config, const fds *f)
 {
         agx_environ_facts facts = {agx_view_str(config->python), agx_view_str(w->id), config->box_id};
-        char program[] = "from agentix._worker import main; main(3)", flags[] = "-sP", command[] = "-c";
+        char program[] = "from agentix._worker import main; main(3, 4)", flags[] = "-sP", command[] = "-c";
         char *argv[] = {(char *)(uintptr_t)config->python, flags, command, program, NULL};
         agx_environ env;
         int r = agx_environ_make(&env, config->environ, &facts);
@@ -347,7 +374,7 @@ static int start_child(agx_worker *w, const agx_worker_config *config, const fds
                             &(agx_child_spec){.path = config->python,
                                               .argv = argv,
                                               .envp = env.vars,
-                                              .fds = {-1, f->out[1], f->err[1], f->channel[1], -1, -1},
+                                              .fds = {-1, f->out[1], f->err[1], f->channel[1], f->conduits[1], -1},
                                               .oom_score_add = OOM_SCORE_ADD,
                                               .core_limit = config->core_limit,
                                               .nofile_limit = config->nofile_limit},
@@ -370,6 +397,7 @@ static void make_id(agx_worker *w)
 static void init_parts(agx_worker *w)
 {
         make_id(w);
+        w->conduits = -1;
         agx_list_init(&w->node);
         agx_deframer_init(&w->deframer, AGX_MAX_MESSAGE);
         agx_tail_init(&w->tail);
@@ -418,6 +446,7 @@ void agx_worker_release(agx_worker *w)
         for (size_t i = 0; i < 2; i++)
                 if (!w->gone || !w->pipes[i].stream.reading)
                         pipe_close(&w->pipes[i]);
+        agx_closep(&w->conduits);
         agx_stream_close(&w->channel);
         agx_deadline_close(&w->grace, grace_closed);
         if (running)

@@ -854,7 +854,7 @@ def test_the_workers_surroundings(tmp_path: Path) -> None:
         again = dict(line.split("=", 1) for line in server.call("env").value.decode().split("\n"))
         assert again["AGENTIX_WORKER_ID"] != seen["AGENTIX_WORKER_ID"]
         stdin, fds, leader, oom, signals = eval(server.call("facts").value)
-        assert (stdin, fds, leader) == ("/dev/null", 5, True)  # 0 to 3 and the listing's own
+        assert (stdin, fds, leader) == ("/dev/null", 6, True)  # 0 to 4 and the listing's own
         assert int(oom) > int(Path("/proc/self/oom_score_adj").read_text())
         assert "SigBlk:\t0000000000000000" in signals
 
@@ -1236,7 +1236,7 @@ def refuse_new_system_calls() -> None:
 def test_without_pidfd(tmp_path: Path) -> None:
     with serving(tmp_path, preexec_fn=refuse_new_system_calls) as server:
         old = server.call("pid").value
-        assert eval(server.call("facts").value)[1] == 5  # descriptors
+        assert eval(server.call("facts").value)[1] == 6  # descriptors
         begin = time.monotonic()
         assert server.call("signal", b"9").error["returncode"] == -9
         assert server.call("print_exit").error["returncode"] == 7

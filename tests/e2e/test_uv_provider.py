@@ -156,7 +156,7 @@ def test_where_a_sandbox_stands_and_what_it_sees(run: Any, reuse: UvProviderConf
             for path in directory.iterdir():
                 assert not stat.S_IMODE(path.stat().st_mode) & 0o077 or path.name == "socket"
             links = await sandbox.remote(t.descriptors)
-            assert len(links) == 4  # 0 to 2 and the private one
+            assert len(links) == 5  # 0 to 2 and the private ones
             assert links[0] == "/dev/null"
 
     run(main())

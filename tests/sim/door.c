@@ -299,6 +299,9 @@ static bool carry_out(sim_door *d, agx_conn_wish wish)
         case AGX_CONN_SIO:
                 r = sim_lobby_request(d);
                 break;
+        case AGX_CONN_CONDUIT:
+                r = agx_conn_reply_unavailable(&d->conn, now_of(d));
+                break;
         case AGX_CONN_CLOSE:
                 sim_door_finish(d);
                 return false;

@@ -101,6 +101,10 @@ static void log_sio(rig *r)
 
 static void answer(rig *r)
 {
+        if (r->conn.route == AGX_ROUTE_CONDUIT) {
+                assert_int_equal(agx_conn_reply_unavailable(&r->conn, r->now), 0);
+                return;
+        }
         if (r->conn.route == AGX_ROUTE_SIO)
                 assert_int_equal(agx_conn_reply_payload(&r->conn, r->now, 2), 0);
         else
@@ -172,6 +176,10 @@ static void feed(rig *r, const char *bytes, size_t n)
                         log_responses(r);
                         log_sio(r);
                 }
+                if (wish == AGX_CONN_CONDUIT) {
+                        log_responses(r);
+                        agx_buf_printf(&r->log, "<conduit %.*s>", (int)r->conn.conduit.n, r->conn.conduit.p);
+                }
                 if (wish == AGX_CONN_WAIT)
                         answer(r);
         }
@@ -184,7 +192,37 @@ static void feed(rig *r, const char *bytes, size_t n)
         agx_guard_free(guarded, all);
 }
 
+#define NAME "0123456789abcdef0123456789abcdef"
+#define CONDUIT(query) "GET /conduit" query " HTTP/1.1\r\n" HOST
+#define TO_CONDUIT "Connection: Upgrade\r\nUpgrade: agentix-conduit\r\n"
+
 static const row rows[] = {
+        /* conduits */
+        {"a conduit", NULL, CONDUIT("?name=" NAME) TO_CONDUIT "\r\n", 0,
+         "<conduit " NAME ">[503 Connection=close|Service Unavailable]close"},
+        {"a conduit with its token", "secret",
+         CONDUIT("?name=" NAME) "Authorization: Bearer secret\r\n" TO_CONDUIT "\r\n", 0,
+         "<conduit " NAME ">[503 Connection=close|Service Unavailable]close"},
+        {"a conduit without its token", "secret", CONDUIT("?name=" NAME) TO_CONDUIT "\r\n", 0,
+         "[401 Connection=close WWW-Authenticate=Bearer|a token is needed]close"},
+        {"a conduit for a stranger's page", NULL,
+         CONDUIT("?name=" NAME) "Origin: http://evil.example\r\n" TO_CONDUIT "\r\n", 0,
+         "[403 Connection=close|this Origin is not allowed]close"},
+        {"a conduit under another name of the server", NULL,
+         "GET /conduit?name=" NAME " HTTP/1.1\r\nHost: evil.example\r\n" TO_CONDUIT "\r\n", 0,
+         "[403 Connection=close|this Host is not allowed]close"},
+        {"a conduit without an upgrade", NULL, CONDUIT("?name=" NAME) "\r\n", 0,
+         "[400|an Upgrade to agentix-conduit was expected]"},
+        {"an upgrade to something else", NULL,
+         CONDUIT("?name=" NAME) "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n", 0,
+         "[400 Connection=close|an Upgrade to agentix-conduit was expected]close"},
+        {"a conduit without a name", NULL, CONDUIT("") TO_CONDUIT "\r\n", 0,
+         "[400 Connection=close|a conduit has a name, and no body]close"},
+        {"a conduit with a strange name", NULL, CONDUIT("?name=0123456789abcdef0123456789abcdeF") TO_CONDUIT "\r\n", 0,
+         "[400 Connection=close|a conduit has a name, and no body]close"},
+        {"a conduit by POST", NULL, "POST /conduit?name=" NAME " HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n", 0,
+         "[405 Allow=GET|Method Not Allowed]"},
+
         /* /health */
         {"health", NULL, "GET /health HTTP/1.1\r\n" HOST "\r\n", 0,
          "[200|{\"status\": \"ok\", \"version\": \"1.2.3\", \"instance\": \"cafe\"}]"},
@@ -763,9 +801,31 @@ static void an_upgrade_leaves_the_rest(void **state)
         rig_close(&r);
 }
 
+/* Nothing is taken behind the request, and nothing is said behind the 101. */
+static void a_conduit_is_left_alone(void **state)
+{
+        static const char text[] = CONDUIT("?name=" NAME) TO_CONDUIT "\r\nrest";
+        agx_view in = agx_view_of(text, sizeof(text) - 1);
+        agx_conn_wish wish;
+        rig r;
+
+        (void)state;
+        rig_open(&r, NULL);
+        assert_int_equal(agx_conn_next(&r.conn, r.now, &in, &wish), 0);
+        assert_int_equal(wish, AGX_CONN_CONDUIT);
+        assert_int_equal(agx_conn_reply_conduit(&r.conn, r.now), 0);
+        assert_non_null(memmem(r.out.data, r.out.len, "HTTP/1.1 101 ", 13));
+        assert_int_equal(agx_conn_next(&r.conn, r.now, &in, &wish), 0);
+        assert_int_equal(wish, AGX_CONN_WAIT);
+        assert_true(agx_view_eq(in, AGX_VIEW("rest")));
+        assert_true(agx_conn_deadline(&r.conn) == r.now + AGX_HTTP_IDLE_MS);
+        rig_close(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_conduit_is_left_alone),
                 cmocka_unit_test(an_upgrade_leaves_the_rest),
                 cmocka_unit_test(rows_hold_at_every_split),
                 cmocka_unit_test(a_silent_connection_is_closed_without_a_word),
