@@ -134,6 +134,13 @@ class RuntimeClient:
             load_here=DECODE_HERE_MAX,
             **knobs,
         )
+        self._conduit = {
+            "host": address.authority,
+            "prefix": address.prefix,
+            "headers": _address.header_lines(headers),
+            "token": _address.token(token),
+            "secure": address.secure,
+        }
         self._remote = self._core.remote
         self._shell.side.core = self._core
         self._shell.feeds.begin(self._core)
@@ -201,6 +208,18 @@ class RuntimeClient:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
+    async def _open_conduit(self, name: str) -> socket.socket | None:
+        """Return a connection of which the worker has the other end, under this name; for plugins.
+
+        None if there can be none: over https, or as the runtime says. Raises OSError if it cannot be made just now.
+        """
+        self._must_be_open()
+        if self._shell.secure:
+            return None
+        from ._conduit import open_conduit
+
+        return await open_conduit(self._shell.open_plain, name, self._conduit)
+
     def _must_be_open(self) -> None:
         if self._core.closed:
             raise self._shell.refusal()
@@ -216,6 +235,7 @@ class _Shell:
 
     def __init__(self, address: "_address.Address", call_deadline: float | None, ssl: "_ssl.SSLContext | None") -> None:
         self._address = address
+        self.secure = address.secure
         self._call_deadline = call_deadline
         self._ssl = ssl
         self._opening: dict[int, asyncio.Task[None]] = {}
@@ -300,7 +320,7 @@ class _Shell:
 
     async def _open(self, serial: int) -> None:
         try:
-            what = await (self._open_secure(serial) if self._address.secure else self._open_plain())
+            what = await (self._open_secure(serial) if self.secure else self.open_plain())
         except (OSError, ValueError) as exc:  # ValueError: a name that no resolver takes
             self.core.lost(serial, _reason(exc))
             return
@@ -310,7 +330,8 @@ class _Shell:
             else:
                 what.abort()
 
-    async def _open_plain(self) -> int:
+    async def open_plain(self) -> int:
+        """Return the descriptor of a new connection."""
         loop = asyncio.get_running_loop()
         failure: OSError | None = None
         for family, kind, proto, _, where in await self._look_up(loop):

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, TypedDict, TypeVar, final
+from typing import Any, Literal, TypedDict, TypeVar, final
 
 _R_co = TypeVar("_R_co", covariant=True)
 
@@ -186,6 +186,26 @@ def cape_sandbox(
     failure_limit: int,
 ) -> Brain: ...
 def cape_command(*, what: str, binary: str, host_env: Sequence[str], controller_url: str, request: str) -> Brain: ...
+
+# ---- conduit.c ----
+
+class Conduit:
+    """The opening of a conduit: next() takes what came and says what is to be done."""
+
+    def __init__(
+        self, *, host: str, prefix: str, headers: bytes, token: str | None, secure: bool, name: str, nonce: bytes
+    ) -> None: ...
+    def next(
+        self, data: bytes, /
+    ) -> (
+        tuple[Literal["send"], bytes]
+        | tuple[Literal["more", "open"], None]
+        | tuple[Literal["refused"], int]
+        | tuple[Literal["broken"], str]
+    ): ...
+
+def checksum(data: bytes | bytearray | memoryview, /) -> int:
+    """Return a quick checksum of 64 bits, computed beside other threads."""
 
 # ---- client.c ----
 

@@ -14,8 +14,8 @@
 typedef int (*add_part_fn)(PyObject *module);
 
 static const add_part_fn parts[] = {
-        agx_ext_add_basics, agx_ext_add_brain,    agx_ext_add_call,    agx_ext_add_channel,  agx_ext_add_client,
-        agx_ext_add_codec,  agx_ext_add_provider, agx_ext_add_scalars, agx_ext_add_unpickle,
+        agx_ext_add_basics, agx_ext_add_brain,   agx_ext_add_call,     agx_ext_add_channel, agx_ext_add_client,
+        agx_ext_add_codec,  agx_ext_add_conduit, agx_ext_add_provider, agx_ext_add_scalars, agx_ext_add_unpickle,
 };
 
 PyObject *agx_ext_take_from(const char *module, const char *name)

@@ -33,6 +33,7 @@ int agx_ext_add_call(PyObject *module);
 int agx_ext_add_channel(PyObject *module);
 int agx_ext_add_client(PyObject *module);
 int agx_ext_add_codec(PyObject *module);
+int agx_ext_add_conduit(PyObject *module);
 int agx_ext_add_provider(PyObject *module);
 int agx_ext_add_scalars(PyObject *module);
 int agx_ext_add_unpickle(PyObject *module);

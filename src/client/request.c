@@ -10,7 +10,7 @@
 
 #include <stdio.h>
 
-static int put_target(agx_buf *out, agx_view method, agx_view prefix, agx_view path)
+int agx_request_put_target(agx_buf *out, agx_view method, agx_view prefix, agx_view path)
 {
         _cleanup_(agx_buf_deinitp) agx_buf target = AGX_BUF_NULL(AGX_HTTP_HEAD_MAX);
         int r;
@@ -56,11 +56,11 @@ static int put_token(agx_buf *out, agx_view token)
         return r;
 }
 
-static int put_health_head(agx_buf *out, const agx_client_config *config)
+int agx_request_put_health(agx_buf *out, const agx_client_config *config)
 {
         int r;
 
-        r = put_target(out, AGX_VIEW("GET"), config->prefix, AGX_VIEW("/health"));
+        r = agx_request_put_target(out, AGX_VIEW("GET"), config->prefix, AGX_VIEW("/health"));
         if (!r)
                 r = agx_http1_put_field(out, AGX_VIEW("Host"), config->host);
         return r ? r : agx_buf_append_view(out, config->headers);
@@ -70,7 +70,7 @@ static int put_call_head(agx_buf *out, const agx_client_config *config, agx_view
 {
         int r;
 
-        r = put_target(out, AGX_VIEW("POST"), config->prefix, AGX_VIEW("/call"));
+        r = agx_request_put_target(out, AGX_VIEW("POST"), config->prefix, AGX_VIEW("/call"));
         if (!r)
                 r = agx_http1_put_field(out, AGX_VIEW("Host"), config->host);
         if (!r && config->token.p)
@@ -84,7 +84,7 @@ static int put_call_head(agx_buf *out, const agx_client_config *config, agx_view
         return r ? r : agx_buf_append_view(out, config->headers);
 }
 
-static int put_link_fields(agx_buf *out, const agx_client_config *config)
+int agx_request_put_fields(agx_buf *out, const agx_client_config *config)
 {
         int r;
 
@@ -99,7 +99,7 @@ int agx_request_heads(agx_client *c, const agx_client_config *config)
         uint64_t wait = wait_ms(config->timeout_ms), sync = config->http_sync_ms < wait ? config->http_sync_ms : wait;
         int r;
 
-        r = put_health_head(&c->health_head, config);
+        r = agx_request_put_health(&c->health_head, config);
         if (!r)
                 r = put_call_head(&c->call_head, config, agx_client_session_name(c), sync);
         if (!r)
@@ -109,7 +109,7 @@ int agx_request_heads(agx_client *c, const agx_client_config *config)
         if (!r)
                 r = agx_buf_append_view(&c->link_path, AGX_VIEW("/socket.io/"));
         if (!r)
-                r = put_link_fields(&c->link_fields, config);
+                r = agx_request_put_fields(&c->link_fields, config);
         return r > 0 ? -EINVAL : r; /* no room: texts that long are not meant */
 }
 

@@ -251,6 +251,11 @@ uint64_t agx_pool_timer(const agx_client *c);
 void agx_pool_tick(agx_client *c, uint64_t now_ms);
 
 /* request.c */
+/* A request line whose path lies below the prefix; all of a GET /health but its challenge and its end; Host, token and
+ * further fields. Errors of agx_buf_append. */
+int agx_request_put_target(agx_buf *out, agx_view method, agx_view prefix, agx_view path);
+int agx_request_put_health(agx_buf *out, const agx_client_config *config);
+int agx_request_put_fields(agx_buf *out, const agx_client_config *config);
 int agx_request_heads(agx_client *c, const agx_client_config *config);
 /* 0, AGX_BUF_E_FULL: too large to be sent, -ENOMEM */
 int agx_request_call(agx_client *c, agx_client_conn *conn, agx_client_call *call);

@@ -21,6 +21,8 @@ from .._result import Failed, Result
 from . import _checks
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from .._client import HealthResponse, RemoteCall, RuntimeClient
     from .._namespaces import AsyncClientNamespace
 
@@ -169,6 +171,13 @@ class Sandbox(SandboxInfo):
     async def health(self) -> "HealthResponse":
         """Ask the runtime how it is. Raises `RuntimeUnreachable` if it does not answer."""
         return await self._connection().health()
+
+    async def _open_conduit(self, name: str) -> "socket | None":
+        """Return a connection of which the worker has the other end, under this name; for plugins.
+
+        None if there can be none. Raises OSError if it cannot be made just now.
+        """
+        return await self._connection()._open_conduit(name)  # pyright: ignore[reportPrivateUsage]
 
     async def aclose(self) -> None:
         """Close the connection; the sandbox itself goes on. A second call does nothing."""
