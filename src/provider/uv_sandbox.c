@@ -257,6 +257,7 @@ static void build_env(agx_strv *env, const agx_uv_sandbox_config *config)
                         agx_strv_add_str(env, config->host_env->items[i]);
         if ((size_t)n < sizeof(logs)) /* its own, which goes with it, unless the user names another */
                 agx_strv_set(env, AGX_VIEW("AGENTIX_LOG_DIR"), agx_view_of(logs, (size_t)n));
+        agx_strv_set(env, AGX_VIEW("AGENTIX_UPLOAD_ROOT"), config->cwd); /* likewise */
         for (size_t i = 0; i < config->config_env->count; ++i)
                 if (!is_reserved(config->config_env->items[i]))
                         set_pair(env, config->config_env->items[i]);

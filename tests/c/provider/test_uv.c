@@ -215,6 +215,7 @@ static void test_sandbox_environment_is_scrubbed(void **state)
         expect_env(env, "AGENTIX_BIND_HOST", NULL);
         expect_env(env, "AGENTIX_LEASE", "900.000");
         expect_env(env, "AGENTIX_LOG_DIR", "/run/uv-1/log");
+        expect_env(env, "AGENTIX_UPLOAD_ROOT", "/run/uv-1/work");
 }
 
 static void test_sandbox_without_a_socket_takes_any_port(void **state)
