@@ -3,7 +3,8 @@
     python bench/files.py [--rounds 5] [--mib 1024] [--files 10000]
 
 The two are measured in turn, so that what else the machine does strikes both; ratios are taken inside a round. Beside
-time: how much host, server and worker grow. Needs what the end-to-end tests need.
+time: how much host, server and worker grow, and how long each was running per GiB of the large file, which other work
+of the machine hardly moves. Needs what the end-to-end tests need.
 """
 
 from __future__ import annotations
@@ -83,11 +84,36 @@ async def timed(work: Awaitable[None]) -> float:
     return time.perf_counter() - start
 
 
-async def one_round(who: Ours | Docker, tag: str, root: Path, clean: Awaitable[object]) -> dict[str, float]:
+class Running:
+    """How long processes have been running, in seconds of a processor."""
+
+    def __init__(self, pids: dict[str, int]) -> None:
+        self.pids = pids
+        self.taken: dict[str, list[dict[str, float]]] = {}
+
+    def now(self) -> dict[str, float]:
+        fields = {
+            name: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for name, pid in self.pids.items()
+        }
+        return {name: (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK") for name, parts in fields.items()}
+
+    def note(self, what: str, before: dict[str, float]) -> None:
+        self.taken.setdefault(what, []).append({name: now - before[name] for name, now in self.now().items()})
+
+
+async def one_round(
+    who: Ours | Docker, tag: str, root: Path, clean: Awaitable[object], running: Running
+) -> dict[str, float]:
     taken = {}
     for kind in ("large", "many"):
-        taken[f"{kind} up"] = await timed(who.up(kind, f"{kind}-{tag}"))
-        taken[f"{kind} down"] = await timed(who.down(f"{kind}-{tag}", f"back-{kind}-{tag}"))
+        for way, work in (
+            ("up", lambda kind=kind: who.up(kind, f"{kind}-{tag}")),
+            ("down", lambda kind=kind: who.down(f"{kind}-{tag}", f"back-{kind}-{tag}")),
+        ):
+            before = running.now()
+            taken[f"{kind} {way}"] = await timed(work())
+            if isinstance(who, Ours):
+                running.note(f"{kind} {way}", before)
     same = ["diff", "-rq"]
     for kind in ("large", "many"):
         await asyncio.to_thread(subprocess.run, [*same, root / kind, root / f"back-{kind}-{tag}"], check=True)
@@ -128,6 +154,7 @@ async def measure(engine: engines.Engine, bundle: str, root: Path, options: argp
         Path("/proc/self/clear_refs").write_text("5")  # noqa: ASYNC240
         before = {name: rss(pid) for name, pid in pids.items()}
         grown = dict.fromkeys(pids, 0.0)
+        running = Running(pids)
         both = [Ours(sandbox, root), Docker(engine.program, sandbox.sandbox_id, root)]
         for n in range(options.rounds + 1):
             results = {}
@@ -141,7 +168,7 @@ async def measure(engine: engines.Engine, bundle: str, root: Path, options: argp
                     "-rf",
                     *(f"/workspace/{k}-{tag}" for k in ("large", "many")),
                 )
-                results[type(who)] = await one_round(who, tag, root, clean)
+                results[type(who)] = await one_round(who, tag, root, clean, running)
             if n:  # the first one warms up
                 for name in results[Ours]:
                     rows.setdefault(name, []).append((results[Ours][name], results[Docker][name]))
@@ -149,6 +176,12 @@ async def measure(engine: engines.Engine, bundle: str, root: Path, options: argp
             grown[name] = (peak(pid) - before[name]) / MIB
     print(f"{options.rounds} rounds: {options.mib} MiB in one file, {options.files} files of 1 to 2 KiB")
     show(rows, {"large": options.mib * MIB / 1e6}, grown)
+    for what in ("large up", "large down"):
+        spent = {
+            name: statistics.median(one[name] for one in running.taken[what]) * 1024 / options.mib for name in pids
+        }
+        print(f"{what}, seconds running per GiB: " + ", ".join(f"{name} {spent[name]:.2f}" for name in spent))
+    print(f"load at the end: {os.getloadavg()[0]:.1f}")
 
 
 def main() -> None:

@@ -6,18 +6,24 @@ import asyncio
 import os
 import pickle
 import random
+import signal
+import socket
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agentix.files import TransferError, UploadResult, _confine, download_path, upload_path
+from agentix.files import TransferError, UploadResult, _conduit, _confine, _transfer, download_path, upload_path
 from agentix.files import _batch as b
 from agentix.files import _sandbox as far
 from agentix.files._batch import checksum_of
+from agentix.files._landing import TreeLanding
 
+from agentix._core import checksum
 from agentix.runtime.shared.safepickle import restricted_loads
 
 
@@ -272,9 +278,12 @@ def test_a_source_that_changes(root: Path, here: Path, how: str, way: str, tree:
     assert not (root / "new").exists()
 
 
-def test_a_progress_function_that_raises(root: Path, here: Path) -> None:
+@pytest.mark.parametrize("when", ["first", "middle", "last"])
+def test_a_progress_function_that_raises(root: Path, here: Path, when: str) -> None:
+    """Whenever it does: the last time it is called is before the file gets its name."""
+
     def progress(done: int, total: int | None) -> None:
-        if done:
+        if when == "middle" if 0 < done < (total or 0) else when == ("last" if done else "first"):
             raise LookupError("enough")
 
     (here / "f").write_bytes(bytes(3 * b.CHUNK))
@@ -321,7 +330,181 @@ def test_a_cancelled_caller(root: Path, here: Path, way: str, at: str) -> None:
         assert new.exists() or not new.parent.exists()
 
 
+def test_links_do_not_depend_on_how_a_source_is_spelt(
+    root: Path, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "t" / "sub").mkdir(parents=True)
+    (here / "t" / "f").write_bytes(b"f")
+    (here / "t" / "sub" / "whole").symlink_to(here / "t" / "f")
+    (here / "t" / "sub" / "other").symlink_to("/etc/passwd")
+    (tmp_path / "by").symlink_to(here)
+    monkeypatch.chdir(here)
+    spelt = ["t", "t/", "./t", "t/.", "../here/t", "t/sub/..", str(here / "t") + "//", str(tmp_path / "by" / "t")]
+    for n, source in enumerate(spelt):
+        run(upload_path(Near(), source, f"up{n}"))
+        assert os.readlink(root / f"up{n}" / "sub" / "whole") == "../f", source
+        assert os.readlink(root / f"up{n}" / "sub" / "other") == "/etc/passwd"
+
+
+@pytest.mark.parametrize("round", range(3))
+def test_several_trees_to_one_new_name(root: Path, here: Path, round: int) -> None:
+    """Whoever comes second is merged into what the first one made."""
+    for n in range(8):
+        top = here / f"t{n}"
+        (top / "shared" / "deep").mkdir(parents=True)
+        (top / "shared" / f"own{n}").write_bytes(b"%d" % n)
+        (top / "shared" / "deep" / f"own{n}").write_bytes(b"%d" % n)
+        (top / "same").write_bytes(b"%d" % n)
+        (top / "shared").chmod(0o750)
+
+    class Together(Near):
+        """All of them are begun before one is ended, and then they end at the same moment."""
+
+        async def remote(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+            if fn.__name__ == "end_put":
+                await asyncio.wait_for(barrier.wait(), 30)
+            return await super().remote(fn, *args)
+
+    async def main() -> None:
+        nonlocal barrier
+        barrier = asyncio.Barrier(8)
+        await asyncio.gather(*(upload_path(Together(), here / f"t{n}", "new") for n in range(8)))
+
+    barrier: asyncio.Barrier
+    run(main())
+    found = listing(root / "new")
+    assert {name for name in found if "own" in name} == {
+        f"shared/{deep}own{n}" for n in range(8) for deep in ("", "deep/")
+    }
+    assert found["same"][1] in {b"%d" % n for n in range(8)}
+    assert found["shared"][0] == 0o750
+
+
+KILLED = """
+import os, signal, sys
+from agentix.files._landing import TreeLanding, FileLanding
+from agentix.files._transfer import _local
+place = _local(sys.argv[1])
+landing = TreeLanding(place, "0" * 32, 0o755, outside_links="refuse")
+landing.accept([("f", b"d/f", 0o644, 4, 0, b"half")])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_what_a_killed_host_left_goes_with_the_next_download(root: Path, here: Path, exists: bool) -> None:
+    (root / "t").mkdir()
+    (root / "t" / "f").write_bytes(b"f")
+    target = here / "target"
+    if exists:
+        target.mkdir()
+    left = (target if exists else here) / (".agentix-" + "0" * 32)
+    done = subprocess.run([sys.executable, "-c", KILLED, target], timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert (left / "d" / "f").exists()
+    living = TreeLanding(_transfer._local(str(target)), "1" * 32, 0o755, outside_links="refuse")
+    beside = left.with_name(".agentix-" + "1" * 32)
+    mine = left.with_name(".agentix-not-of-ours")
+    mine.mkdir()
+    try:
+        run(download_path(Near(), "t", target))
+        assert not left.exists()
+        assert beside.exists()
+        assert mine.exists()
+        assert (target / "f").read_bytes() == b"f"
+    finally:
+        living.abort()
+        living.place.close()
+        mine.rmdir()
+
+
 # ---- a sandbox that lies ----
+
+
+class Piped(Near):
+    """A sandbox with conduits, whose other end `far` plays in a thread."""
+
+    def __init__(self, answers: dict[str, Any], far: Callable[[socket.socket], None]) -> None:
+        super().__init__()
+        self.answers = answers
+        self.far = far
+        self.threads: list[threading.Thread] = []
+
+    async def remote(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        if fn.__name__ in self.answers:
+            self.calls.append(fn.__name__)
+            if fn.__name__ in ("send", "receive"):
+                await asyncio.to_thread(self.threads[-1].join, 30)
+            return self.answers[fn.__name__]
+        return await super().remote(fn, *args)
+
+    async def _open_conduit(self, name: str) -> socket.socket | None:
+        near, far = socket.socketpair()
+
+        def play() -> None:
+            with far:
+                far.settimeout(30)
+                try:
+                    self.far(far)
+                except OSError:
+                    pass
+
+        self.threads.append(threading.Thread(target=play, daemon=True))
+        self.threads[-1].start()
+        return near
+
+
+def nothing(far: socket.socket) -> None:
+    pass
+
+
+def pieces(content: bytes, *, wrong: bool = False) -> Callable[[socket.socket], None]:
+    def play(far: socket.socket) -> None:
+        far.recv(1)
+        for at in range(0, len(content), _conduit.PIECE):
+            piece = content[at : at + _conduit.PIECE]
+            far.sendall(((checksum(piece) + wrong) % (1 << 64)).to_bytes(8, "little") + piece)
+        far.sendall(b"more than was asked for")
+
+    return play
+
+
+LARGE = random.Random(5).randbytes(_conduit.FROM + 1234)
+
+
+@pytest.mark.parametrize("there", [True, None, "0", 2.0, len(LARGE) + 1, b""])
+def test_a_conduit_that_has_what_cannot_be(root: Path, here: Path, there: Any) -> None:
+    (here / "f").write_bytes(LARGE)
+    (root / "g").write_bytes(LARGE)
+    with pytest.raises(TransferError, match="how much of the file it has"):
+        run(upload_path(Piped({"conduit": there}, nothing), here / "f", "new/f"))
+    with pytest.raises(TransferError, match="how much of the file it has"):
+        run(download_path(Piped({"conduit": there}, nothing), "g", here / "new" / "f"))
+    assert os.listdir(root) == ["g"]
+    assert os.listdir(here) == ["f"]
+
+
+@pytest.mark.parametrize("said", [True, False, None, "yes", 7])
+def test_a_conduit_that_says_nothing(root: Path, here: Path, said: Any) -> None:
+    """Whatever its call says of it: what did not come this way comes in batches."""
+    (here / "f").write_bytes(LARGE)
+    far = Piped({"conduit": 0, "send": said, "receive": said}, nothing)
+    run(upload_path(far, here / "f", "f"))
+    run(download_path(far, "f", here / "back"))
+    assert (root / "f").read_bytes() == (here / "back").read_bytes() == LARGE
+    assert {"put", "take", "send", "receive"} <= set(far.calls)
+
+
+def test_what_comes_by_a_conduit(root: Path, here: Path) -> None:
+    (root / "f").write_bytes(LARGE)
+    run(download_path(Piped({"conduit": 0, "send": True}, pieces(LARGE)), "f", here / "back"))
+    assert (here / "back").read_bytes() == LARGE
+    with pytest.raises(TransferError, match="checksum of a piece is wrong"):
+        run(download_path(Piped({"conduit": 0, "send": True}, pieces(LARGE, wrong=True)), "f", here / "new" / "f"))
+    other = LARGE[:-5] + b"other"  # it is the sandbox's to say what is in its files
+    run(download_path(Piped({"conduit": 0, "send": True}, pieces(other)), "f", here / "other"))
+    assert (here / "other").read_bytes() == other
+    assert sorted(os.listdir(here)) == ["back", "other"]
 
 
 def offering(kind: str, batches: list[list[Any]], *, totals: tuple[int, int] | None = None) -> Near:

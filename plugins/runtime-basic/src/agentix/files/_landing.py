@@ -5,7 +5,9 @@ never through a link. A name that comes twice is refused, so nothing can be made
 """
 
 import errno
+import fcntl
 import os
+import re
 import shutil
 import stat
 import threading
@@ -23,12 +25,46 @@ OutsideLinks = Literal["keep", "skip", "refuse"]
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_DIRECTORIES = 32
 _PARTIAL_MAX = 16
+_HIDDEN = re.compile(r"\.agentix-[0-9a-f]{32}")
+_TRIES = 100
 _DIRECTORY_MODE = 0o755
 
 
 def hidden(token: str) -> str:
     """Return the name under which a transfer is written."""
     return f".agentix-{token}"
+
+
+def _hold(fd: int) -> bool:
+    """Lock what a living transfer writes. False if somebody has just taken it for left behind."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # there are no locks here, so nobody takes it for anything
+        pass
+    return os.fstat(fd).st_nlink > 0
+
+
+def _sweep(directory: int) -> None:
+    """Remove what transfers into this directory have left whose processes were killed: nobody holds a lock on it."""
+    for name in os.listdir(directory):
+        if not _HIDDEN.fullmatch(name):
+            continue
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if stat.S_ISDIR(os.fstat(fd).st_mode):
+                shutil.rmtree(name, ignore_errors=True, dir_fd=directory)
+            else:
+                os.unlink(name, dir_fd=directory)
+        except OSError:  # it is in use, or gone by now
+            pass
+        finally:
+            os.close(fd)
 
 
 def discard(place: Place, token: str) -> None:
@@ -127,7 +163,7 @@ class FileLanding(Landing):
 
     def __init__(self, place: Place, token: str, size: int, mode: int | None, *, max_bytes: int | None = None) -> None:
         super().__init__(place, max_bytes)
-        self._size = size
+        self.size = size
         self._before = _file_at(place)
         if max_bytes is not None and size > max_bytes:
             raise self._refused(f"it is {size} bytes, more than {max_bytes}")
@@ -146,25 +182,39 @@ class FileLanding(Landing):
                 raise
         else:
             if os.path.exists(f"/proc/self/fd/{fd}"):  # by which it gets its name
+                _hold(fd)
                 return fd
             os.close(fd)
-        fd = os.open(self._name, _NEW, 0o666, dir_fd=self.place.parent)
-        self._named = True
-        return fd
+        _sweep(self.place.parent)
+        for _ in range(_TRIES):
+            fd = os.open(self._name, _NEW, 0o666, dir_fd=self.place.parent)
+            if _hold(fd):
+                self._named = True
+                return fd
+            os.close(fd)
+        raise OSError(errno.EBUSY, "what is written there is removed again and again", self.place.path)
 
     def write(self, data: bytes | memoryview, offset: int) -> None:
         """Write a part of it."""
         _write_all(self._fd, data, offset)
 
+    def take(self, data: memoryview, offset: int) -> None:
+        """Write the next part of a file that comes in order: what was before the offset is there."""
+        with self._lock:
+            if self._over:
+                raise TransferError(f"{self.place.path}: the transfer has ended")
+            self.write(data, offset)
+            self.entries, self.bytes = 1, offset + len(data)
+
     def _write(self, entry: Entry) -> None:
         kind, path, _, size, offset, data = entry
-        if kind != FILE or path or size != self._size:
+        if kind != FILE or path or size != self.size:
             raise self._refused("it is not the one file that was announced", path)
         self.write(data, offset)
 
     def _finish(self) -> None:
-        if self.bytes != self._size:
-            raise self._refused(f"{self.bytes} bytes came of {self._size}")
+        if self.bytes != self.size:
+            raise self._refused(f"{self.bytes} bytes came of {self.size}")
         if self._before is not None:
             _give_to(self._fd, self._before)
         if self._mode is not None:
@@ -221,11 +271,26 @@ class TreeLanding(Landing):
         self._home = os.dup(place.parent) if self._target is None else os.dup(self._target)
         self._root = -1
         try:
-            os.mkdir(self._name, 0o700, dir_fd=self._home)
-            self._root = enter(self._home, self._name)
+            self._make_home()
         except BaseException:
             self._close()
             raise
+
+    def _make_home(self) -> None:
+        _sweep(self.place.parent)
+        if self._target is not None:
+            _sweep(self._target)
+        for _ in range(_TRIES):
+            os.mkdir(self._name, 0o700, dir_fd=self._home)
+            try:
+                self._root = enter(self._home, self._name)
+            except FileNotFoundError:
+                continue
+            if _hold(self._root):
+                return
+            os.close(self._root)
+            self._root = -1
+        raise OSError(errno.EBUSY, "what is written there is removed again and again", self.place.path)
 
     # ---- entries ----
 
@@ -311,19 +376,33 @@ class TreeLanding(Landing):
     def _finish(self) -> None:
         if self._partial:
             raise self._refused("it is not whole", next(iter(self._partial)))
-        if self._target is None:
-            self._set_modes(self._root)
-            os.fchmod(self._root, self._mode)
-            os.rename(self._name, self.place.name, src_dir_fd=self._home, dst_dir_fd=self._home)
+        if self._target is None and self._take_name():
             return
+        if self._target is None:  # somebody else was quicker
+            self._target = enter(self.place.parent, self.place.name)
         _check_merge(self._root, self._target, self.place.path)
         _merge(self._root, self._target)
         self._set_modes(self._target)
         os.rmdir(self._name, dir_fd=self._home)
 
-    def _set_modes(self, top: int) -> None:
-        # The deepest first: the new mode of one may not let us into those below.
-        for path, mode in sorted(self._modes.items(), key=lambda item: item[0].count(b"/"), reverse=True):
+    def _take_name(self) -> bool:
+        """Become what stands at the place. False, and nothing has changed, if there is a directory by now."""
+        self._set_modes(self._root)
+        os.fchmod(self._root, self._mode)
+        try:
+            os.rename(self._name, self.place.name, src_dir_fd=self._home, dst_dir_fd=self._home)
+        except OSError as exc:
+            if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        else:
+            return True
+        os.fchmod(self._root, 0o700)
+        self._set_modes(self._root, back=True)
+        return False
+
+    def _set_modes(self, top: int, *, back: bool = False) -> None:
+        # The deepest first: the new mode of one may not let us into those below. Back again it is the other way round.
+        for path, mode in sorted(self._modes.items(), key=lambda item: item[0].count(b"/"), reverse=not back):
             fd = os.dup(top)
             for name in path.split(b"/"):
                 above, fd = fd, -1
@@ -332,7 +411,7 @@ class TreeLanding(Landing):
                 finally:
                     os.close(above)
             try:
-                os.fchmod(fd, mode)
+                os.fchmod(fd, _DIRECTORY_MODE if back else mode)
             finally:
                 os.close(fd)
 
@@ -434,12 +513,18 @@ def _check_merge(source: int, target: int, shown: str) -> None:
 def _merge(source: int, target: int) -> None:
     """Move what is in one directory into another one; directories that both have are merged."""
     for name in os.listdir(source):
-        if _is_directory(name, source) and _is_directory(name, target):
+        both = _is_directory(name, source) and _is_directory(name, target)
+        if not both:
+            try:
+                os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+            except OSError as exc:
+                if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                both = True  # another transfer was quicker
+        if both:
             with _Both(name, source, target) as (below, onto):
                 _merge(below, onto)
             os.rmdir(name, dir_fd=source)
-        else:
-            os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
 
 
 class _Both:

@@ -5,22 +5,43 @@ dropped when the host says so, or when nothing is heard of it for ten minutes.
 """
 
 import os
+import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
+from agentix import _conduits
+
+from . import _conduit
 from ._batch import CHUNK, DIRECTORY, Batch, checked, checksum_of, keep_memory
 from ._confine import locate, naming
 from ._landing import FileLanding, Landing, TreeLanding, discard
 from ._result import TransferError, UploadResult
 from ._source import Source, must_be_as_before, open_regular, read_exactly
 
-__all__ = ["abort", "begin_get", "begin_put", "download", "end_get", "end_put", "put", "take", "upload"]
+__all__ = [
+    "abort",
+    "begin_get",
+    "begin_put",
+    "conduit",
+    "download",
+    "end_get",
+    "end_put",
+    "put",
+    "receive",
+    "rest",
+    "send",
+    "take",
+    "upload",
+]
 
 VALUE_MAX = 250 << 20
 """Bytes: what a call can carry, less some room for the rest of it."""
 IDLE_SECONDS = 600.0
+CONDUIT_SECONDS = 30.0
 
 
 # ---- one value ----
@@ -118,8 +139,46 @@ class _Session:
     def __init__(self, end: Landing | Source) -> None:
         self.end = end
         self.touched = time.monotonic()
+        self.expected: str | None = None  # the conduit that may come for it
+        self._sock: socket.socket | None = None
+        self._conduit = threading.Lock()  # held while one is used
+
+    def touch(self, _: int = 0) -> None:
+        self.touched = time.monotonic()
+
+    def expect(self, name: str | None) -> bool:
+        """Have no conduit but this one from now on; returns when an earlier one is not used any more."""
+        before, self.expected = self.expected, name
+        if before is not None:
+            _conduits.forget(before)
+        sock = self._sock
+        if sock is not None:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:  # it is closed, or the other end is
+                pass
+        with self._conduit:
+            return name is not None and _conduits.expect(name)
+
+    @contextmanager
+    def conduit(self, name: str) -> Generator[socket.socket]:
+        """Use the conduit that was expected. Raises Lost if it does not come."""
+        with self._conduit:
+            try:
+                sock = _conduits.take(name, CONDUIT_SECONDS)
+            except TimeoutError as exc:
+                raise _conduit.Lost(str(exc)) from None
+            with sock:
+                _conduit.tune(sock)
+                self._sock = sock
+                try:
+                    if name == self.expected:
+                        yield sock
+                finally:
+                    self._sock = None
 
     def drop(self) -> None:
+        self.expect(None)
         if isinstance(self.end, Source):
             self.end.close()
         else:
@@ -185,6 +244,45 @@ def end_get(token: str) -> tuple[int, int]:
     return source.entries, source.bytes
 
 
+def conduit(token: str, name: str) -> int:
+    """Make ready for a connection by this name; returns how much of a file is here, or -1 if none can come."""
+    session = _session(token)
+    end = session.end
+    if not isinstance(end, FileLanding) and not (isinstance(end, Source) and end.kind != DIRECTORY):
+        raise TransferError("only a file has a connection of its own")
+    return (end.bytes if isinstance(end, FileLanding) else 0) if session.expect(name) else -1
+
+
+def receive(token: str, name: str) -> bool:
+    """Take the rest of a file from that connection; whether all of it came."""
+    session, landing = _session(token), _landing_of(token)
+    assert isinstance(landing, FileLanding)
+    try:
+        with session.conduit(name) as sock:
+            _conduit.receive(sock, landing, session.touch)
+    except _conduit.Lost:
+        pass
+    return landing.bytes == landing.size
+
+
+def send(token: str, name: str, at: int) -> bool:
+    """Send a file from an offset on over that connection; whether all of it went."""
+    session, source = _session(token), _source_of(token)
+    try:
+        with session.conduit(name) as sock:
+            _conduit.receive_all(sock, memoryview(bytearray(len(_conduit.GO))))
+            _conduit.send(sock, source, at, session.touch)
+            return True
+    except _conduit.Lost:
+        pass
+    return False
+
+
+def rest(token: str, at: int) -> None:
+    """Go on with the batches of a file from an offset: what is before it has come."""
+    _source_of(token).seek(at)
+
+
 def abort(token: str, target: str | None = None) -> None:
     """Drop a transfer, and what it has left of a target in case the process that had it was killed."""
     _check_token(token)
@@ -224,7 +322,7 @@ def _session(token: str) -> _Session:
             raise TransferError(
                 "there is no such transfer: it was ended, or was idle for too long, or its worker ended"
             )
-        session.touched = time.monotonic()
+        session.touch()
         return session
 
 

@@ -21,10 +21,14 @@ class Source:
     `entries` and `bytes` count what was taken. May be used by several threads.
     """
 
-    def __init__(self, fd: int, path: str) -> None:
-        """Take over a descriptor. Raises PermissionError for what is neither a regular file nor a directory."""
+    def __init__(self, fd: int, path: str, *also: str) -> None:
+        """Take over a descriptor; `also` are other names of what it is, in full.
+
+        Raises PermissionError for what is neither a regular file nor a directory.
+        """
         self._fd = fd
         self._path = path
+        self._tops = {os.fsencode(top).rstrip(b"/") + b"/" for top in (path, *also)}
         self._lock = threading.Lock()
         self.entries = 0
         self.bytes = 0
@@ -45,12 +49,17 @@ class Source:
             _must_be_regular(about, self._path)
             self.kind = FILE
             self.size = about.st_size
+            self._about = about
             self._batches = self._file(self._fd, b"", about)
 
     @classmethod
     def at(cls, path: str) -> "Source":
-        """Open a path of this machine's; a link at its end is followed, since whoever gave the path meant that."""
-        return cls(os.open(path, _OPEN), path)
+        """Open a path of this machine's; a link at its end is followed, since whoever gave the path meant that.
+
+        How it is spelt makes no difference to what is sent.
+        """
+        whole, real = os.path.abspath(path), os.path.realpath(path)
+        return cls(os.open(path, _OPEN), whole, real)
 
     @classmethod
     def of(cls, place: Place) -> "Source":
@@ -75,13 +84,42 @@ class Source:
                 self._batches.close()
                 os.close(fd)
 
+    # ---- a file by itself ----
+
+    def seek(self, at: int) -> None:
+        """Go on with the batches of a file from an offset; what is before it was taken in another way."""
+        with self._lock:
+            if self._fd < 0:
+                raise TransferError(f"{self._path}: the transfer has ended")
+            self._batches.close()
+            self.entries, self.bytes = int(at > 0), at
+            self._batches = self._file(self._fd, b"", self._about, at)
+
+    def read(self, into: memoryview, offset: int) -> None:
+        """Fill a buffer from a file. Raises TransferError if there is not so much of it any more."""
+        with self._lock:
+            if self._fd < 0:
+                raise TransferError(f"{self._path}: the transfer has ended")
+            while into:
+                n = os.preadv(self._fd, [into], offset)
+                if not n:
+                    raise TransferError(f"{self._path}: became shorter while it was read")
+                into, offset = into[n:], offset + n
+
+    def must_be_as_before(self) -> None:
+        """Raise TransferError if a file has changed since it was opened."""
+        with self._lock:
+            if self._fd < 0:
+                raise TransferError(f"{self._path}: the transfer has ended")
+            must_be_as_before(self._fd, self._about, self._path)
+
     # ---- reading ----
 
-    def _file(self, fd: int, path: bytes, about: os.stat_result) -> Generator[Batch, None, None]:
-        """Pieces of one file, each a batch."""
+    def _file(self, fd: int, path: bytes, about: os.stat_result, at: int = 0) -> Generator[Batch, None, None]:
+        """Pieces of one file from an offset on, each a batch."""
         mode, size = about.st_mode & 0o777, about.st_size
-        offset = 0
-        while True:
+        offset = at
+        while offset < size or not offset:
             data = read_exactly(fd, min(CHUNK, size - offset), offset, self._shown(path))
             yield [(FILE, path, mode, size, offset, data)]
             offset += len(data)
@@ -144,11 +182,11 @@ class Source:
     def _text_of_link(self, directory: int, name: str, path: bytes) -> bytes:
         """Where a link leads; one that names a place in this tree in full gets a text that is valid elsewhere."""
         text = os.fsencode(os.readlink(name, dir_fd=directory))
-        top = os.fsencode(self._path).rstrip(b"/") + b"/"
-        inside = text.removeprefix(top)
-        if inside == text or not text.startswith(b"/") or b".." in inside.split(b"/"):
-            return text
-        return b"../" * path.count(b"/") + inside
+        for top in self._tops:
+            inside = text.removeprefix(top)
+            if inside != text and text.startswith(b"/") and b".." not in inside.split(b"/"):
+                return b"../" * path.count(b"/") + inside
+        return text
 
     def _shown(self, path: bytes) -> str:
         return os.path.join(self._path, os.fsdecode(path)) if path else self._path

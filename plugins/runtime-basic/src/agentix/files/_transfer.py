@@ -1,26 +1,28 @@
 """The host's side of transfers: `upload_path` and `download_path`.
 
 Content goes as arguments and values of calls, a few of them under way at a time, and so has what calls have: each is
-carried out once whatever happens to the connection, others are not held up, and memory is bounded by their number.
+carried out once whatever happens to the connection, others are not held up, and memory is bounded by their number. One
+large file goes over a connection of its own where there can be one (`_straight.py`), the rest of it by calls.
 """
 
 import asyncio
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 from ._batch import DIRECTORY, FILE, IN_FLIGHT, Batch, checked, checksum_of, keep_memory
 from ._confine import Place, enter_or_make
 from ._landing import FileLanding, Landing, TreeLanding
 from ._result import TransferError, UploadResult
-from ._sandbox import abort, begin_get, begin_put, end_get, end_put, put, take
+from ._sandbox import abort, begin_get, begin_put, end_get, end_put, put, rest, take
 from ._source import Source
+from ._straight import straight_down, straight_up
+from ._tasks import in_thread, several, to_the_end
 
 __all__ = ["download_path", "upload_path"]
 
-T = TypeVar("T")
 Progress = Callable[[int, int | None], None]
 
 ENTRIES_MAX = 1_000_000
@@ -43,7 +45,7 @@ async def upload_path(
     `target` is the name it gets there, a path as `upload` takes. A file replaces one that is there; a directory is
     merged into one that is there. Either appears under its name when all of it has come. Permission bits are kept, and
     links within a directory stay links, wherever they lead; none is followed. `progress(done, total)` is called on the
-    event loop with bytes of content; `total` is None for a directory.
+    event loop with bytes of content, the last time before the target has its name; `total` is None for a directory.
 
     Returns where it is and how many bytes of content it has. Raises OSError for what cannot be read here,
     `TransferError` if it changes meanwhile, PermissionError for what is no file (a device, a fifo, a socket, `/proc`),
@@ -52,10 +54,12 @@ async def upload_path(
     """
     token = secrets.token_hex(16)
     keep_memory()
-    origin = await _in_thread(Source.at, os.fspath(source), undo=Source.close)
+    origin = await in_thread(Source.at, os.fspath(source), undo=Source.close)
     try:
         path = await sandbox.remote(begin_put, token, target, origin.kind, origin.size, origin.mode)
         shown = _Shown(progress, origin.size)
+
+        await straight_up(sandbox, token, origin, shown.at)
 
         async def push() -> None:
             while True:
@@ -65,14 +69,14 @@ async def upload_path(
                 await sandbox.remote(put, token, checksum, batch)
                 shown.add(batch)
 
-        await _several(push)
-        await sandbox.remote(end_put, token, origin.entries, origin.bytes)
+        await several(IN_FLIGHT, push)
         shown.end()
+        await sandbox.remote(end_put, token, origin.entries, origin.bytes)
     except BaseException as exc:
-        await _to_the_end(_abort(sandbox, token, target, exc))
+        await to_the_end(_abort(sandbox, token, target, exc))
         raise
     finally:
-        await _to_the_end(asyncio.to_thread(origin.close))
+        await to_the_end(asyncio.to_thread(origin.close))
     if not isinstance(path, str):
         raise TransferError("the sandbox did not say where it put the files")
     return UploadResult(path, origin.bytes)
@@ -94,8 +98,8 @@ async def download_path(
     directory is merged into one that is there. Either appears under its name when all of it has come. Nothing is
     written elsewhere, whatever the sandbox says; permission bits are kept but for set-id, and links within a directory
     stay links, if they lead to a place in it by any road. With `outside_links="skip"` the others are left out, else
-    they are an error. `progress(done, total)` is called on the event loop with bytes of content; `total` is None for a
-    directory.
+    they are an error. `progress(done, total)` is called on the event loop with bytes of content, the last time before
+    the target has its name; `total` is None for a directory.
 
     Returns where it is and how many bytes of content it has. Raises `TransferError` for more than `max_bytes` or
     `max_entries`, for a name or a link that is refused, for a wrong checksum and for a source that changes meanwhile;
@@ -123,18 +127,19 @@ async def download_path(
                     return
                 shown.add(batch)
 
-        await _several(pull)
+        if await _is_missing_some(sandbox, token, landing, shown):
+            await several(IN_FLIGHT, pull)
         match await sandbox.remote(end_get, token):
             case (int() as entries, int() as total):
-                await _in_thread(landing.finish, entries, total)
+                shown.end()
+                await in_thread(landing.finish, entries, total)
             case _:
                 raise TransferError("the sandbox did not say how much it sent")
-        shown.end()
     except BaseException as exc:
-        await _to_the_end(_abort(sandbox, token, None, exc))
+        await to_the_end(_abort(sandbox, token, None, exc))
         raise
     finally:
-        await _to_the_end(asyncio.to_thread(_leave, landing, place))
+        await to_the_end(asyncio.to_thread(_leave, landing, place))
     return UploadResult(place.path, shown.done)
 
 
@@ -153,13 +158,30 @@ class _Shown:
         if self.done != self._total:  # that is said at the end
             self._say()
 
+    def at(self, done: int) -> None:
+        """So much of a file has gone; if some went twice, it is not said twice."""
+        if done > self.done:
+            self.done = done
+            if done != self._total:
+                self._say()
+
     def end(self) -> None:
-        """All is done."""
+        """All has come and is about to get its name."""
         self._say()
 
     def _say(self) -> None:
         if self._progress is not None:
             self._progress(self.done, self._total)
+
+
+async def _is_missing_some(sandbox: Callee, token: str, landing: Landing, shown: "_Shown") -> bool:
+    """Take what goes over a connection of its own; whether anything is left for batches."""
+    if not isinstance(landing, FileLanding):
+        return True
+    await straight_down(sandbox, token, landing, shown.at)
+    if landing.bytes:
+        await sandbox.remote(rest, token, landing.bytes)
+    return landing.bytes < landing.size or not landing.size
 
 
 def _take(source: Source) -> tuple[Batch, int]:
@@ -217,46 +239,6 @@ def _local(path: str) -> Place:
         failed.close()
         raise
     return Place(fd, name or ".", path or "/", made)
-
-
-# ---- tasks ----
-
-
-async def _several(job: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Do the same job several times at once. The first exception is raised when the others have been cancelled."""
-    tasks = [asyncio.ensure_future(job()) for _ in range(IN_FLIGHT)]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _in_thread(work: Callable[..., T], *arguments: Any, undo: Callable[[T], object] | None = None) -> T:
-    """Run `work` beside the loop, to its end even if this is cancelled; then what it gave is undone."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await _to_the_end(asyncio.wait([task]))
-        if undo is not None and not task.cancelled() and task.exception() is None:
-            undo(task.result())
-        raise
-
-
-async def _to_the_end(work: Coroutine[Any, Any, object]) -> None:
-    """Await `work` to its end; a cancellation that comes meanwhile is raised afterwards."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as exc:
-            cancelled = exc
-    if cancelled is not None:
-        raise cancelled
-    task.result()
 
 
 async def _abort(sandbox: Callee, token: str, target: str | None, why: BaseException) -> None:
