@@ -88,14 +88,17 @@ def registry() -> Iterator[Registry]:
 def env(build_cache: Path, tmp_path: Path, registry: Registry) -> dict[str, str]:
     """A build's environment, in which npm knows nothing but our registry."""
     (tmp_path / "npm-home").mkdir()
-    return environment(
-        build_cache,
-        AGENTIX_NPM=str(npm_program(tmp_path / "npm-home")),
-        npm_config_registry=registry.url,
-        npm_config_cache=str(tmp_path / "npm-home" / "cache"),
-        npm_config_userconfig=str(tmp_path / "npm-home" / "npmrc"),
-        npm_config_fetch_retries="0",
-    )
+    # The machine's own settings would count, in whatever case.
+    kept = {name: value for name, value in environment(build_cache).items() if not name.lower().startswith("npm_")}
+    return {
+        **kept,
+        "AGENTIX_NPM": str(npm_program(tmp_path / "npm-home")),
+        "npm_config_registry": registry.url,
+        "npm_config_cache": str(tmp_path / "npm-home" / "cache"),
+        "npm_config_userconfig": str(tmp_path / "npm-home" / "npmrc"),
+        "npm_config_fetch_retries": "0",
+        "npm_config_noproxy": "127.0.0.1",
+    }
 
 
 def table(registry: Registry, **changes: Any) -> str:
