@@ -36,7 +36,7 @@ class Flow:
         self._next = 0
         self._sent: deque[int] = deque()  # the sizes of what is not consumed
         self._bytes = 0
-        self._stopped = False
+        self.stopped = False
         self._wake: Any = None  # called once, when something has changed
 
     def add(self, n: int) -> None:
@@ -51,7 +51,7 @@ class Flow:
 
     def stop(self) -> None:
         """Let nobody wait any more."""
-        self._stopped = True
+        self.stopped = True
         self.add(0)
 
     def take(self, size: int) -> int:
@@ -66,7 +66,7 @@ class Flow:
     def wait(self, wake: Any) -> bool:
         """Return whether an item may be sent, or nobody should wait; if not, `wake` is called when that may be so."""
         with self._lock:
-            if self._stopped or (self._credit > 0 and (self._bytes < UNCONSUMED_MAX or not self._sent)):
+            if self.stopped or (self._credit > 0 and (self._bytes < UNCONSUMED_MAX or not self._sent)):
                 return True
             self._wake = wake
             return False
@@ -157,7 +157,9 @@ class Streams:
         while True:
             changed = loop.create_future()
             if flow.wait(lambda: loop.call_soon_threadsafe(_set, changed)):  # noqa: B023 - called once, for this one
-                return True
+                if not flow.stopped:
+                    return True
+                changed = loop.create_future()  # let the cancellation come: the generator may have no `await` of its own
             await changed
 
     # ---- both ----

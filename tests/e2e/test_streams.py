@@ -119,6 +119,21 @@ def test_an_early_end_runs_finally(run: Any, worker_python: str, kind: str, how:
     run(main())
 
 
+def test_an_early_end_of_one_that_gives_no_turn(run: Any, worker_python: str) -> None:
+    """It ends between two items, in the middle of its credit; the worker goes on with other calls."""
+
+    async def main() -> None:
+        async with runtime(worker_python) as client:
+            worker = await client.remote(t.pid)
+            stream = aiter(client.remote(s.blocking_async, 100_000))
+            assert [await anext(stream) for _ in range(3)] == [0, 1, 2]
+            await stream.aclose()
+            assert await client.remote(t.add_async, 1, 2) == 3
+            assert await client.remote(t.pid) == worker
+
+    run(main())
+
+
 @KINDS
 def test_an_error_comes_after_the_items(run: Any, worker_python: str, kind: str) -> None:
     fails: Callable[..., Any] = s.fails if kind == "sync" else s.fails_async

@@ -52,6 +52,13 @@ async def noted_async(path: str, n: int) -> AsyncGenerator[int]:
         note(path, "finally")
 
 
+async def blocking_async(n: int) -> AsyncGenerator[int]:
+    """Gives the loop no turn of its own accord."""
+    for i in range(n):
+        time.sleep(0.02)
+        yield i
+
+
 def fails(n: int) -> Iterator[int]:
     yield from range(n)
     raise LookupError("no more of these")
