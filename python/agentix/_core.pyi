@@ -84,7 +84,7 @@ def loads_plain(data: bytes, /) -> Any: ...
 # ---- brain.c, provider.c ----
 
 class Wish(TypedDict):
-    """Only `kind`, `signal` and `timeout` (seconds) are always there; the others are where the kind has them."""
+    """Only `kind`, `signal`, `bare` and `timeout` (seconds) are always there; the others where the kind has them."""
 
     kind: str
     argv: list[str]
@@ -96,6 +96,7 @@ class Wish(TypedDict):
     token_file: str
     message: str
     signal: int
+    bare: bool
     timeout: float
 
 @final
@@ -186,6 +187,25 @@ def cape_sandbox(
     failure_limit: int,
 ) -> Brain: ...
 def cape_command(*, what: str, binary: str, host_env: Sequence[str], controller_url: str, request: str) -> Brain: ...
+def apptainer_image(
+    *, binary: str, host_env: Sequence[str], source: str, arch: str | None, target: str | PathLike[str]
+) -> Brain: ...
+def apptainer_sandbox(
+    *,
+    binary: str,
+    host_env: Sequence[str],
+    flags: Sequence[str],
+    dir: str | PathLike[str],
+    nix: str | PathLike[str],
+    image: str | PathLike[str],
+    cpus: str | None,
+    memory: str | None,
+    port: str | None,
+    gpu: bool,
+    config_env: Sequence[str],
+    lease: float,
+    ready: float,
+) -> Brain: ...
 
 # ---- conduit.c ----
 

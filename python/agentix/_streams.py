@@ -159,7 +159,7 @@ class Streams:
             if flow.wait(lambda: loop.call_soon_threadsafe(_set, changed)):  # noqa: B023 - called once, for this one
                 if not flow.stopped:
                     return True
-                changed = loop.create_future()  # let the cancellation come: the generator may have no `await` of its own
+                changed = loop.create_future()  # lets the cancellation come: the generator may never await
             await changed
 
     # ---- both ----

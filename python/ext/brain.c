@@ -89,7 +89,7 @@ static PyObject *wish_dict(const agx_wish *wish)
             put_list(dict, "env", wish->env) || put_files(dict, wish) || put_path(dict, "cwd", wish->cwd) ||
             put_path(dict, "path", wish->path) || put_path(dict, "url", wish->url) ||
             put_path(dict, "token_file", wish->token_file) || put_path(dict, "message", wish->message) ||
-            put(dict, "signal", PyLong_FromLong(wish->signal)) ||
+            put(dict, "signal", PyLong_FromLong(wish->signal)) || put(dict, "bare", PyBool_FromLong(wish->bare)) ||
             put(dict, "timeout", PyFloat_FromDouble((double)wish->timeout_ms / 1000)))
                 Py_CLEAR(dict);
         return dict;

@@ -5,6 +5,7 @@
 #include "brain.h"
 
 #include "base/err.h"
+#include "provider/apptainer.h"
 #include "provider/cape.h"
 #include "provider/docker.h"
 #include "provider/uv.h"
@@ -268,14 +269,81 @@ static PyObject *cape_command(PyObject *module, PyObject *args, PyObject *kwargs
         return made;
 }
 
+/* ---- apptainer ---- */
+
+static const agx_ext_field apptainer_image_fields[] = {
+        FIELD("binary", VIEW, agx_apptainer_image, binary), FIELD("host_env", STRV, agx_apptainer_image, host_env),
+        FIELD("source", VIEW, agx_apptainer_image, source), FIELD("arch", VIEW, agx_apptainer_image, arch),
+        FIELD("target", VIEW, agx_apptainer_image, target), {0},
+};
+
+PyDoc_STRVAR(apptainer_image_doc, "apptainer_image(*, binary, host_env, source, arch, target)\n--\n\n"
+                                  "The brain that fetches an image into a file.");
+
+static PyObject *apptainer_image(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+        agx_apptainer_image config = {0};
+        agx_ext_held held = {0};
+        agx_brain *brain = NULL;
+        const char *bad = NULL;
+        PyObject *made = NULL;
+        int r;
+
+        if (!agx_ext_read_fields(args, kwargs, apptainer_image_fields, &config, &held)) {
+                r = agx_apptainer_image_new(&brain, &config, &bad);
+                made = agx_ext_wrap_brain(module, brain, r, bad);
+        }
+        agx_ext_held_release(&held);
+        return made;
+}
+
+static const agx_ext_field apptainer_sandbox_fields[] = {
+        FIELD("binary", VIEW, agx_apptainer_config, binary),
+        FIELD("host_env", STRV, agx_apptainer_config, host_env),
+        FIELD("flags", STRV, agx_apptainer_config, flags),
+        FIELD("dir", VIEW, agx_apptainer_config, dir),
+        FIELD("nix", VIEW, agx_apptainer_config, nix),
+        FIELD("image", VIEW, agx_apptainer_config, image),
+        FIELD("cpus", VIEW, agx_apptainer_config, cpus),
+        FIELD("memory", VIEW, agx_apptainer_config, memory),
+        FIELD("port", VIEW, agx_apptainer_config, port),
+        FIELD("gpu", BOOL, agx_apptainer_config, gpu),
+        FIELD("config_env", STRV, agx_apptainer_config, config_env),
+        FIELD("lease", DOUBLE, agx_apptainer_config, lease_s),
+        FIELD("ready", MS, agx_apptainer_config, ready_ms),
+        {0},
+};
+
+PyDoc_STRVAR(apptainer_sandbox_doc,
+             "apptainer_sandbox(**settings)\n--\n\n"
+             "The brain of one sandbox; the settings are those of provider/apptainer.h, ready and lease in seconds.");
+
+static PyObject *apptainer_sandbox(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+        agx_apptainer_config config = {0};
+        agx_ext_held held = {0};
+        agx_brain *brain = NULL;
+        const char *bad = NULL;
+        PyObject *made = NULL;
+        int r;
+
+        if (!agx_ext_read_fields(args, kwargs, apptainer_sandbox_fields, &config, &held)) {
+                r = agx_apptainer_sandbox_new(&brain, &config, &bad);
+                made = agx_ext_wrap_brain(module, brain, r, bad);
+        }
+        agx_ext_held_release(&held);
+        return made;
+}
+
 #define METHOD(name)                                                                                                   \
         {                                                                                                              \
 #name, (PyCFunction)(void (*)(void))name, METH_VARARGS | METH_KEYWORDS, name##_doc                     \
         }
 
 static PyMethodDef provider_functions[] = {
-        METHOD(uv_venv),      METHOD(uv_sandbox),   METHOD(docker_sandbox), METHOD(docker_command),
-        METHOD(cape_sandbox), METHOD(cape_command), {NULL, NULL, 0, NULL},
+        METHOD(uv_venv),         METHOD(uv_sandbox),        METHOD(docker_sandbox),
+        METHOD(docker_command),  METHOD(cape_sandbox),      METHOD(cape_command),
+        METHOD(apptainer_image), METHOD(apptainer_sandbox), {NULL, NULL, 0, NULL},
 };
 
 int agx_ext_add_provider(PyObject *module)

@@ -1,5 +1,5 @@
 /*
- * agentix deploy: which backends there are. Nobody can take the name `list`, or those of the two that are built in, unless the
+ * agentix deploy: which backends there are. Nobody can take the name `list`, or those of the three that are built in, unless the
  * distribution that claims them is their own.
  */
 #include "cli/commands.h"
@@ -24,7 +24,7 @@ typedef struct backend {
 
 typedef int (*backend_visit)(const backend *b, void *user);
 
-static const agx_command *const built_in[] = {&agx_deploy_docker, &agx_deploy_podman};
+static const agx_command *const built_in[] = {&agx_deploy_docker, &agx_deploy_podman, &agx_deploy_apptainer};
 
 static const agx_command *find_built_in(const char *name)
 {
@@ -181,7 +181,8 @@ static void more_help(agx_cli *cli, FILE *to)
         (void)each_backend(help_one, to);
 }
 
-static const agx_command *const children[] = {&agx_deploy_docker, &agx_deploy_podman, &list, NULL};
+static const agx_command *const children[] = {&agx_deploy_docker, &agx_deploy_podman, &agx_deploy_apptainer, &list,
+                                              NULL};
 
 const agx_command agx_command_deploy = {
         .name = "deploy",

@@ -1,4 +1,4 @@
-/* agentix deploy docker, podman: both need a bundle in the cache, and the cache is ours, so they are done here. */
+/* agentix deploy docker, podman, apptainer: all need a bundle in the cache, and the cache is ours, so they are done here. */
 #include "bundle/cache.h"
 #include "bundle/names.h"
 #include "cli/deploy_backends.h"
@@ -20,20 +20,29 @@ typedef struct values {
         agx_strv run_args;
 } values;
 
+#define BUNDLE_OPTS                                                                                                    \
+        {AGX_OPT_ARG, .name = "BUNDLE", .help = "bundle tar (.tar, .tar.zst), as agentix build makes it",              \
+         .offset = offsetof(values, bundle)},                                                                          \
+                {AGX_OPT_TEXT, .name = "name", .value = "NAME", .help = "what to call it (NAME:TAG of the bundle)",    \
+                 .offset = offsetof(values, name)},                                                                    \
+                {AGX_OPT_TEXT, .name = "platform", .value = "PLATFORM", .help = "fail unless the bundle is for it",    \
+                 .offset = offsetof(values, platform)},                                                                \
+                {AGX_OPT_TEXT,                                                                                         \
+                 .name = "bundle-cache-dir",                                                                           \
+                 .value = "DIR",                                                                                       \
+                 .help = "where bundles are kept (~/.cache/agentix/bundles)",                                          \
+                 .offset = offsetof(values, cache_dir),                                                                \
+                 .setting = AGX_SETTING_CACHE_DIR},
+
+static const agx_opt apptainer_opts[] = {
+        BUNDLE_OPTS{.kind = AGX_OPT_END},
+};
+
 static const agx_opt engine_opts[] = {
-        {AGX_OPT_ARG, .name = "BUNDLE", .help = "bundle tar (.tar, .tar.zst), as agentix build makes it",
-         .offset = offsetof(values, bundle)},
-        {AGX_OPT_TEXT, .name = "name", .value = "NAME", .help = "what to call it (NAME:TAG of the bundle)",
-         .offset = offsetof(values, name)},
-        {AGX_OPT_TEXT, .name = "platform", .value = "PLATFORM", .help = "fail unless the bundle is for it",
-         .offset = offsetof(values, platform)},
-        {AGX_OPT_TEXT, .name = "container-engine", .value = "ENGINE", .help = "engine that the hints name",
-         .offset = offsetof(values, engine)},
+        BUNDLE_OPTS{AGX_OPT_TEXT, .name = "container-engine", .value = "ENGINE", .help = "engine that the hints name",
+                    .offset = offsetof(values, engine)},
         {AGX_OPT_LIST, .name = "run-arg", .value = "ARG", .help = "argument of `run` in the hints; may be repeated",
          .offset = offsetof(values, run_args)},
-        {AGX_OPT_TEXT, .name = "bundle-cache-dir", .value = "DIR",
-         .help = "where bundles are kept (~/.cache/agentix/bundles)", .offset = offsetof(values, cache_dir),
-         .setting = AGX_SETTING_CACHE_DIR},
         {.kind = AGX_OPT_END},
 };
 
@@ -69,19 +78,30 @@ static void append_words(agx_buf *line, const char *const *words)
         }
 }
 
+static void append_shell(agx_buf *line, const char *bundle, const values *v, const char *engine)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf mount = AGX_BUF_NULL(8192);
+        bool apptainer = !strcmp(engine, "apptainer");
+
+        (void)agx_buf_printf(&mount, apptainer ? "%s/nix:/nix:ro" : "type=bind,source=%s/nix,target=/nix,readonly",
+                             bundle);
+        (void)agx_buf_append(&mount, "", 1);
+        append_words(line, apptainer ? (const char *[]){engine, "shell", "--bind", (const char *)mount.data, NULL}
+                                     : (const char *[]){engine, "run", "--rm", "-it", "--mount",
+                                                        (const char *)mount.data, NULL});
+        for (size_t i = 0; i < v->run_args.count; i++)
+                append_words(line, (const char *[]){v->run_args.items[i], NULL});
+        (void)agx_buf_printf(line, apptainer ? " IMAGE" : " IMAGE sh");
+}
+
 static void make_hints(agx_deploy_result *result, const values *v, const char *engine)
 {
         _cleanup_(agx_buf_deinitp) agx_buf inspect = AGX_BUF_NULL(LIST_MAX), shell = AGX_BUF_NULL(LIST_MAX),
-                                           remove = AGX_BUF_NULL(LIST_MAX), mount = AGX_BUF_NULL(8192);
+                                           remove = AGX_BUF_NULL(LIST_MAX);
 
         append_words(&inspect, (const char *[]){"agentix", "bundle", "inspect", result->bundle, NULL});
         add_hint(result, "inspect", &inspect);
-        (void)agx_buf_printf(&mount, "type=bind,source=%s/nix,target=/nix,readonly", result->bundle);
-        (void)agx_buf_append(&mount, "", 1);
-        append_words(&shell, (const char *[]){engine, "run", "--rm", "-it", "--mount", (const char *)mount.data, NULL});
-        for (size_t i = 0; i < v->run_args.count; i++)
-                append_words(&shell, (const char *[]){v->run_args.items[i], NULL});
-        (void)agx_buf_append(&shell, " IMAGE sh", 9);
+        append_shell(&shell, result->bundle, v, engine);
         add_hint(result, "look around in a container", &shell);
         append_words(&remove, (const char *[]){"rm", "-rf", result->bundle, NULL});
         add_hint(result, "remove", &remove);
@@ -136,6 +156,11 @@ static int deploy_podman(agx_cli *cli, void *v)
         return deploy_engine(cli, v, "podman");
 }
 
+static int deploy_apptainer(agx_cli *cli, void *v)
+{
+        return deploy_engine(cli, v, "apptainer");
+}
+
 #define ENGINE_TEXT(engine)                                                                                            \
         "The bundle is unpacked into a cache of this machine, under a name computed from its content; sandboxes of "   \
         "the\n" engine " backend bind-mount it read-only at /nix. A bundle that is there already is left as it is.\n"
@@ -161,4 +186,15 @@ const agx_command agx_deploy_podman = {
         .size = sizeof(values),
         .format = true,
         .run = deploy_podman,
+};
+
+const agx_command agx_deploy_apptainer = {
+        .name = "apptainer",
+        .summary = "Unpack a bundle for sandboxes of Apptainer on this machine",
+        .text = ENGINE_TEXT("apptainer"),
+        .examples = "  agentix deploy apptainer dist/my-project-0.1.0-linux-amd64.bundle.tar\n",
+        .opts = apptainer_opts,
+        .size = sizeof(values),
+        .format = true,
+        .run = deploy_apptainer,
 };

@@ -9,6 +9,7 @@
  *
  *     materialise   RUN, RUN, ... -> DONE | FAILED
  *     sandbox       START -> (READY) DONE -> (DELETE) SIGNAL -> (EXITED) GONE;   at any moment FAILED
+ *                   START -> PROBE -> (READY) DONE, if .bare
  *     container     RUN -> PROBE -> (READY) DONE -> (DELETE) RUN -> GONE;        at any moment RUN -> FAILED
  *
  * CANCEL may come at any moment: the brain then wishes for whatever undoes what was done, and ends in FAILED or GONE.
@@ -21,9 +22,11 @@ typedef enum agx_wish_kind {
                       TIMER and CANCEL as above, with the output so far. While the next wish is WAIT it goes on; at any
                       other one the shell kills what still runs, with all its group */
         AGX_WISH_PROBE, /* ask the runtime at .url, which must prove to know the token in .token_file, until it answers:
-                        READY; or TIMER with what was wrong with the last try */
-        AGX_WISH_START, /* start .argv with .env in .cwd, with a ready and a lifeline descriptor (named in .env by the shell);
-                        answer READY, EXITED or TIMER */
+                        READY; or TIMER with what was wrong with the last try; or EXITED, if what was started has ended
+                        meanwhile */
+        AGX_WISH_START, /* write .files, start .argv with .env in .cwd, with a ready and a lifeline descriptor (named in .env by
+                        the shell); answer READY, EXITED or TIMER. If .bare: without those, and without an answer but
+                        SPAWN_FAILED */
         AGX_WISH_SIGNAL, /* send .signal to what was started; then as WAIT */
         AGX_WISH_DONE,   /* .url and .token_file; stays until DELETE, CANCEL or EXITED */
         AGX_WISH_GONE,   /* the end: nothing is left but .path, which the shell removes */
@@ -49,6 +52,7 @@ typedef struct agx_wish {
         const char *token_file;
         const char *message;
         int signal;
+        bool bare;
         uint64_t timeout_ms;
 } agx_wish;
 

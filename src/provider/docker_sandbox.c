@@ -19,6 +19,7 @@
 #include "oci/run.h"
 #include "oci/word.h"
 #include "proto/limits.h"
+#include "provider/process.h"
 #include "provider/text.h"
 
 #include <stdio.h>
@@ -92,25 +93,12 @@ static bool is_network(const docker_sandbox *self, const char *name)
 
 /* ---- the environment in the container ---- */
 
-/* What this backend says itself, whatever the user's environment says. */
-static bool is_reserved(agx_view name)
-{
-        static const char *const names[] = {"AGENTIX_BIND_PORT", "AGENTIX_BIND_SOCKET", "AGENTIX_TOKEN_FILE",
-                                            "AGENTIX_READY_FD",  "AGENTIX_LIFELINE_FD", "AGENTIX_LEASE",
-                                            "AGENTIX_ENV_FILE"};
-
-        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); ++i)
-                if (agx_view_eq(name, agx_view_str(names[i])))
-                        return true;
-        return false;
-}
-
 static void add_user_env(agx_strv *env, const agx_strv *config_env)
 {
         for (size_t i = 0; i < config_env->count; ++i) {
                 agx_view rest = agx_view_str(config_env->items[i]), name;
 
-                if (agx_view_split(&rest, '=', &name) && rest.p && !is_reserved(name))
+                if (agx_view_split(&rest, '=', &name) && rest.p && !agx_process_owns(name))
                         agx_strv_set(env, name, rest);
         }
 }
@@ -147,25 +135,16 @@ static void add_address(agx_strv *env, const docker_sandbox *self)
         agx_strv_set(env, AGX_VIEW("AGENTIX_BIND_PORT"), agx_view_str(self->ports.items[self->port]));
 }
 
-static void lease_text(char *out, size_t size, double lease_s)
-{
-        snprintf(out, size, "%.3f", lease_s);
-}
-
 /* The two files, for the port of this try. */
 static int build_env(docker_sandbox *self)
 {
         _cleanup_(agx_strv_deinitp) agx_strv env = AGX_STRV_NULL;
-        char number[32];
         int r;
 
         add_user_env(&env, &self->config_env);
         add_address(&env, self);
         agx_strv_set(&env, AGX_VIEW("AGENTIX_TOKEN_FILE"), AGX_VIEW(AGX_DOCKER_TOKEN));
-        if (self->config.lease_s > 0) {
-                lease_text(number, sizeof(number), self->config.lease_s);
-                agx_strv_set(&env, AGX_VIEW("AGENTIX_LEASE"), agx_view_str(number));
-        }
+        agx_process_set_lease(&env, self->config.lease_s);
         agx_buf_clear(&self->env_lines);
         agx_buf_clear(&self->env_rest);
         r = agx_strv_end(&env);
@@ -188,17 +167,10 @@ static agx_view url_host(const docker_sandbox *self)
         return is_wildcard(host) ? AGX_VIEW("127.0.0.1") : host;
 }
 
-/* "http+unix://" and the path with every '/' and other special byte as %XX. */
 static int unix_url(const docker_sandbox *self, agx_buf *out)
 {
-        int r = agx_buf_printf(out, "http+unix://");
+        int r = agx_text_unix_url(out, self->socket_dir);
 
-        for (const char *p = self->socket_dir; *p && !r; ++p) {
-                bool plain = (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
-                             *p == '-' || *p == '_' || *p == '.';
-
-                r = agx_buf_printf(out, plain ? "%c" : "%%%02X", (unsigned char)*p);
-        }
         return r ? r : agx_buf_printf(out, "%%2Fs");
 }
 
@@ -630,7 +602,7 @@ static int build_labels(docker_sandbox *self)
 {
         char lease[32];
 
-        lease_text(lease, sizeof(lease), self->config.lease_s > 0 ? self->config.lease_s : 0);
+        snprintf(lease, sizeof(lease), "%.3f", self->config.lease_s > 0 ? self->config.lease_s : 0);
         agx_strv_set(&self->labels, AGX_VIEW(AGX_OCI_LABEL_SANDBOX), self->config.id);
         agx_strv_set(&self->labels, AGX_VIEW(AGX_OCI_LABEL_LEASE), agx_view_str(lease));
         agx_strv_set(&self->labels, AGX_VIEW(AGX_OCI_LABEL_HOST), self->config.host_label);

@@ -56,3 +56,16 @@ int agx_text_failure(char **message, const char *doing, const char *what, agx_vi
         *message = strdup((const char *)agx_buf_view(&out).p);
         return *message ? 0 : agx_trace(-ENOMEM);
 }
+
+int agx_text_unix_url(agx_buf *out, const char *path)
+{
+        int r = agx_buf_printf(out, "http+unix://");
+
+        for (const char *p = path; *p && !r; ++p) {
+                bool plain = (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
+                             *p == '-' || *p == '_' || *p == '.';
+
+                r = agx_buf_printf(out, plain ? "%c" : "%%%02X", (unsigned char)*p);
+        }
+        return r;
+}

@@ -46,6 +46,7 @@ COMMANDS = [
     "deploy",
     "deploy docker",
     "deploy podman",
+    "deploy apptainer",
     "deploy list",
     "bundle",
     "bundle inspect",
@@ -395,7 +396,7 @@ def test_plugins_of_this_environment(cli: Cli) -> None:
 def test_listing_built_in_backends_needs_no_python(cli: Cli, tmp_path: Path) -> None:
     began = time.monotonic()
     rows = cli.json("deploy", "list", AGENTIX_PYTHON_PATH=str(tmp_path), AGENTIX_PYTHON="/nowhere/python")["deploy"]
-    assert [row["name"] for row in rows] == ["docker", "podman"]
+    assert [row["name"] for row in rows] == ["docker", "podman", "apptainer"]
     assert time.monotonic() - began < 0.5
 
 

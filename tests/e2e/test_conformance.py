@@ -7,10 +7,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import box_bundle
 import engines
 import pytest
+from agentix.provider.apptainer._conformance import Apptainer
 from agentix.provider.docker._conformance import Docker, Podman
 from agentix.provider.uv._conformance import Uv
 
@@ -48,3 +50,20 @@ class TestPodman(conformance.Suite):
     @classmethod
     def backend(cls, places: None, podman_engine: engines.Engine, bundle: box_bundle.Bundle) -> Podman:
         return Podman(engine=podman_engine.program, image=podman_engine.image("busybox"), bundle=bundle.directory)
+
+
+APPTAINER = Path(__file__).parents[1] / "support" / "apptainer.py"
+
+
+class TestApptainer(conformance.Suite):
+    """On a stand-in for the program, which runs what it is told to in user namespaces."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def backend(cls, places: None, bundle: box_bundle.Bundle, tmp_path_factory: Any) -> Iterator[Apptainer]:
+        root = tmp_path_factory.mktemp("apptainer")
+        (root / "busybox.tar").symlink_to(engines.tree("busybox"))
+        settings = {"binary": str(APPTAINER), "cache_dir": str(root / "cache")}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("APPTAINER_TEST_REGISTRY", str(root))
+            yield Apptainer(image="busybox", bundle=bundle.directory, **settings)

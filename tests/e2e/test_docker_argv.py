@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from agentix.provider.docker import DockerProvider, DockerProviderConfig, PodmanProvider
-from agentix.provider.docker._places import Ports
 
 from agentix import SandboxConfig, SandboxResource
+from agentix.provider._places import Ports
 
 FAKE = """#!{python}
 import json, os, sys

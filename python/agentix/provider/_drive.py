@@ -267,6 +267,29 @@ class Probe:
         return self._why.encode(errors="replace")
 
 
+class _Watched:
+    """A runtime that is asked while the process that is to run it is watched: whichever tells something first."""
+
+    def __init__(self, probe: Probe, child: Child) -> None:
+        self._probe = probe
+        self._child = child
+
+    async def event(self, timeout: float) -> Event:
+        tasks = [asyncio.ensure_future(source) for source in (self._child.event(), self._probe.event(timeout))]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            kind, code, text = next(task for task in tasks if task.done()).result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        return kind, code, self.tail() if kind == "timer" else text
+
+    def tail(self) -> bytes:
+        """Return what the process said last, else what the last try met."""
+        return self._child.tail() or self._probe.tail()
+
+
 class _Pause:
     """Nothing to watch: time passes."""
 
@@ -342,12 +365,6 @@ class Driver:
     # ---- one step each ----
 
     async def _run(self, wish: Wish) -> None:
-        try:
-            for path, mode, content in wish.get("files", ()):
-                _write_anew(path, mode, content)
-        except OSError as error:
-            self._brain.event("spawn_failed", 0, str(error).encode(errors="replace"))
-            return
         self._command = self._spawn(wish, with_pipes=False)
         if self._command is not None:
             await self._tell_next(self._command, wish["timeout"])
@@ -367,8 +384,8 @@ class Driver:
         command.close()
 
     async def _start(self, wish: Wish) -> None:
-        self.child = self._spawn(wish, with_pipes=True)
-        if self.child is not None:
+        self.child = self._spawn(wish, with_pipes=not wish["bare"])
+        if self.child is not None and not wish["bare"]:
             await self._tell_next(self.child, wish["timeout"])
 
     async def _signal(self, wish: Wish) -> None:
@@ -385,7 +402,7 @@ class Driver:
         except (OSError, ValueError) as error:
             self._brain.event("timer", 0, str(error).encode(errors="replace"))
             return
-        await self._tell_next(probe, wish["timeout"])
+        await self._tell_next(probe if self.child is None else _Watched(probe, self.child), wish["timeout"])
 
     async def _undo(self, path: str | None) -> None:
         if self.child is not None:
@@ -397,12 +414,14 @@ class Driver:
 
     def _spawn(self, wish: Wish, *, with_pipes: bool) -> Child | None:
         try:
+            for path, mode, content in wish.get("files", ()):
+                _write_anew(path, mode, content)
             return Child(wish, with_pipes=with_pipes)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._brain.event("spawn_failed", 0, f"{wish['argv'][0]}: {error}".encode(errors="replace"))
             return None
 
-    async def _tell_next(self, source: Child | Probe | _Pause, timeout: float) -> None:
+    async def _tell_next(self, source: Child | Probe | _Watched | _Pause, timeout: float) -> None:
         """Wait for the next event of what is watched and tell the brain. The first cancellation is such an event."""
         told = self._cancelled
         deadline = asyncio.get_running_loop().time() + timeout if timeout else 0

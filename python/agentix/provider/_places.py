@@ -12,9 +12,12 @@ import fcntl
 import json
 import os
 import secrets
+import socket
 import stat
 import tempfile
+import threading
 import time
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +80,29 @@ def describe(path: Path, **facts: Any) -> None:
     os.rename(path / "sandbox.json.new", path / "sandbox.json")
 
 
+def make_container_sandbox(prefix: str, size: int, *, with_socket: bool) -> Path:
+    """Make a sandbox's directory, named by its id of `size` random bytes, for a container of any user.
+
+    The token is a file that everybody may read, since the image's user must; the directory itself is this user's alone,
+    and only the file is mounted into the container. The same goes for the socket's directory.
+    """
+    while True:
+        try:
+            path = make(base(), f"{prefix}{secrets.token_hex(size)}")
+            break
+        except FileExistsError:
+            continue
+    try:
+        write_token(path / "token", 0o444)
+        if with_socket:
+            (path / "socket").mkdir()
+            (path / "socket").chmod(0o777)
+    except BaseException:
+        remove_tree(path)
+        raise
+    return path
+
+
 def facts_of(path: Path) -> dict[str, Any] | None:
     """Return those facts, with the token, or None if there is no such sandbox."""
     try:
@@ -98,6 +124,11 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def is_in_use(path: Path) -> bool:
+    """Tell whether the process that made the directory still runs."""
+    return is_locked(path / "host")
 
 
 def is_left(path: Path) -> bool:
@@ -138,3 +169,78 @@ class _Host:
 
 
 _host = _Host()
+
+
+# ---- processes and ports ----
+
+
+def host_label() -> str:
+    """Return who this process is, as `agentix.host` says it: boot id, pid and start time."""
+    return process_label(os.getpid())
+
+
+def process_label(pid: int) -> str:
+    """Return who a living process is; no other one ever has the same label."""
+    return f"{_boot()}:{pid}:{_start_of(pid)}"
+
+
+def is_host_alive(label: str) -> bool:
+    """Tell whether the process that such a label names still runs on this machine."""
+    try:
+        boot, pid, start = label.split(":")
+        return boot == _boot() and start == _start_of(int(pid))
+    except (ValueError, OSError, IndexError):
+        return False
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _start_of(pid: int) -> str:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+class Ports:
+    """The host's ports that sandboxes of this process have; no two of them get the same."""
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+        self._lock = threading.Lock()
+
+    def take(self, host: str, count: int) -> list[int]:
+        """Return ports that are free at the moment, for this process alone until they are given back."""
+        found: list[int] = []
+        with self._lock:
+            held: list[socket.socket] = []
+            try:
+                while len(found) < count:
+                    sock = socket.socket(socket.AF_INET6 if _is_v6(host) else socket.AF_INET, socket.SOCK_STREAM)
+                    held.append(sock)
+                    sock.bind((host, 0))
+                    port: int = sock.getsockname()[1]
+                    if port not in self._taken:
+                        found.append(port)
+                        self._taken.add(port)
+            except BaseException as error:
+                self._taken.difference_update(found)
+                if isinstance(error, OSError):
+                    raise RuntimeError(f"no port can be published on {host or 'this machine'}: {error}") from error
+                raise
+            finally:
+                for sock in held:
+                    sock.close()
+        return found
+
+    def give_back(self, ports: list[int]) -> None:
+        """Let others have them."""
+        with self._lock:
+            self._taken.difference_update(ports)
+
+
+def _is_v6(host: str) -> bool:
+    return bool(host) and ip_address(host).version == 6
+
+
+ports = Ports()

@@ -9,13 +9,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from agentix import _core
-from agentix.provider import _checks
+from agentix.provider import _bundles, _checks
 from agentix.provider import _places as shared
 from agentix.provider._drive import Driver, remove_tree
 from agentix.provider._lease import keep_lease
 from agentix.provider.base import DeployedBundle, Sandbox, SandboxConfig, SandboxId, SandboxProvider, SandboxResource
 
-from . import _bundles, _places
+from . import _places
 from ._config import DockerProviderConfig
 
 PORT_CANDIDATES = 4
@@ -71,7 +71,7 @@ class DockerProvider(SandboxProvider):
             try:
                 wish = await live.driver.end()
             finally:
-                _places.ports.give_back(live.ports)
+                shared.ports.give_back(live.ports)
             if wish["kind"] == "failed":
                 raise RuntimeError(wish["message"])
         elif _places.ID_PATTERN.fullmatch(sandbox_id):
@@ -82,7 +82,7 @@ class DockerProvider(SandboxProvider):
         _checks.sandbox_id(sandbox_id)
         facts = None
         if _places.ID_PATTERN.fullmatch(sandbox_id):
-            facts = await asyncio.to_thread(shared.facts_of, _places.directory(sandbox_id))
+            facts = await asyncio.to_thread(shared.facts_of, shared.base() / sandbox_id)
         found = await self._look(self._engine(), sandbox_id) if facts is not None else None
         if facts is None or found is None or found[0] != "running":
             raise KeyError(f"no sandbox {sandbox_id!r} runs here; it may have ended or been deleted")
@@ -104,13 +104,13 @@ class DockerProvider(SandboxProvider):
     # ---- creating ----
 
     async def _create(self, engine: str, nix: Path, config: SandboxConfig) -> tuple[str, _Live]:
-        directory = _places.make_sandbox(with_socket=self._config.network == "none")
+        directory = shared.make_container_sandbox("agentix-", 4, with_socket=self._config.network == "none")
         ports: list[int] = []
         try:
             try:
                 fixed = (config.env or {}).get("AGENTIX_BIND_PORT")
                 if fixed is None:
-                    ports += _places.ports.take(self._publish_host(), PORT_CANDIDATES)
+                    ports += shared.ports.take(self._publish_host(), PORT_CANDIDATES)
                 candidates = [fixed] if fixed is not None else [str(port) for port in ports]
                 driver = Driver(self._brain(engine, nix, directory, config, candidates))
             except BaseException:
@@ -121,7 +121,7 @@ class DockerProvider(SandboxProvider):
                 raise RuntimeError(wish["message"])
             return directory.name, await self._settle_in(driver, directory, wish["url"], ports)
         except BaseException:
-            _places.ports.give_back(ports)
+            shared.ports.give_back(ports)
             raise
 
     async def _settle_in(self, driver: Driver, directory: Path, url: str, ports: list[int]) -> _Live:
@@ -135,7 +135,7 @@ class DockerProvider(SandboxProvider):
             await driver.end()
             raise
         used = urlsplit(url).port if url.startswith("http://") else None
-        _places.ports.give_back([port for port in ports if port != used])
+        shared.ports.give_back([port for port in ports if port != used])
         return _Live(driver, url, token, [port for port in ports if port == used])
 
     def _brain(self, engine: str, nix: Path, directory: Path, config: SandboxConfig, ports: list[str]) -> _core.Brain:
@@ -159,7 +159,7 @@ class DockerProvider(SandboxProvider):
             gpus=None if resource.gpu is None or gpu_args is not None else str(resource.gpu),
             cap_add=settings.cap_add,
             run_args=[*settings.run_arguments(), *(gpu_args or [])],
-            host_label=_places.host_label(),
+            host_label=shared.host_label(),
             config_env=[f"{name}={value}" for name, value in (config.env or {}).items()],
             lease=settings.lease or 0.0,
             ready=settings.health_timeout,
@@ -186,8 +186,8 @@ class DockerProvider(SandboxProvider):
         found = await self._look(engine, sandbox_id)
         if found is not None:
             await self._command(engine, "remove", found[1])
-        directory = _places.directory(sandbox_id)
-        if found is not None or not _places.is_in_use(directory):
+        directory = shared.base() / sandbox_id
+        if found is not None or not shared.is_in_use(directory):
             await asyncio.to_thread(remove_tree, directory)
 
     async def _command(self, engine: str, what: str, name: str = "") -> _core.Wish:
@@ -209,7 +209,7 @@ class DockerProvider(SandboxProvider):
         listed = (await self._command(engine, "list"))["message"]
         rows = [line.split("\t") for line in listed.splitlines()]
         for name, status, host in rows:
-            if status != "running" and not _places.is_host_alive(host):
+            if status != "running" and not shared.is_host_alive(host):
                 await self._delete_foreign(name)
         known = {row[0] for row in rows}
         for path in await asyncio.to_thread(_places.left_directories, self._config.container_engine):

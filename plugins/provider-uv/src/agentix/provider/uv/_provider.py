@@ -10,13 +10,13 @@ from pathlib import Path
 
 from agentix import _core
 from agentix.provider._drive import Driver, remove_tree
+from agentix.provider._foreign import end_foreign
 from agentix.provider._lease import keep_lease
 from agentix.provider.base import Sandbox, SandboxConfig, SandboxId, SandboxProvider
 
 from . import _places
 from ._config import UvProviderConfig
 from ._environment import Environment, host_environ
-from ._foreign import end_foreign
 
 
 class _Live:
@@ -73,7 +73,8 @@ class UvProvider(SandboxProvider):
             return
         facts = await asyncio.to_thread(_places.find, sandbox_id)
         if facts is not None:
-            await asyncio.to_thread(end_foreign, facts["pid"], _places.base() / sandbox_id)
+            directory = _places.base() / sandbox_id
+            await asyncio.to_thread(end_foreign, facts["pid"], directory, lambda pid: _is_server_of(pid, directory))
 
     async def get(self, sandbox_id: SandboxId) -> Sandbox:
         """Give a handle of a running sandbox, of another process of this user too. KeyError if there is none."""
@@ -139,6 +140,14 @@ class UvProvider(SandboxProvider):
 
 def _handle(sandbox_id: str, url: str, token: str, lease: float | None) -> Sandbox:
     return keep_lease(Sandbox(sandbox_id=SandboxId(sandbox_id), runtime_url=url, token=token), lease)
+
+
+def _is_server_of(pid: int, directory: Path) -> bool:
+    """A recorded pid may have been given to another process since: its command line must name the directory."""
+    try:
+        return os.fsencode(directory) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def _find_runtime() -> str:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import os
 import select
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
-from agentix.provider._drive import remove_tree
+from ._drive import remove_tree
 
 STEPS = ((signal.SIGTERM, 7.0), (signal.SIGKILL, 5.0))
 """What is sent, and the seconds that it is given to take effect; the server bounds its own end to 5 s."""
 
 
-def end_foreign(pid: int, directory: Path) -> None:
-    """End the server and remove its directory."""
+def end_foreign(pid: int, directory: Path, is_it: Callable[[int], bool]) -> None:
+    """End the process and remove its directory; `is_it` tells whether the pid, held by then, still names it."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     try:
-        if not _is_server_of(pid, directory):
+        if not is_it(pid):
             return
         for number, seconds in STEPS:
             signal.pidfd_send_signal(pidfd, number)
@@ -31,11 +32,3 @@ def end_foreign(pid: int, directory: Path) -> None:
     finally:
         os.close(pidfd)
     remove_tree(directory)
-
-
-def _is_server_of(pid: int, directory: Path) -> bool:
-    """A recorded pid may have been given to another process since: its command line must name the directory."""
-    try:
-        return os.fsencode(directory) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False

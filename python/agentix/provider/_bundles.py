@@ -9,8 +9,8 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from agentix.provider import _program
-from agentix.provider.base import DeployedBundle
+from . import _program
+from .base import DeployedBundle
 
 BOOTSTRAP = "nix/runtime/bootstrap.sh"
 
