@@ -28,7 +28,7 @@ sys.path.insert(0, str(box_bundle.BOX / "src"))
 
 import box_targets as t
 
-from agentix import RemoteCallError, RuntimeUnreachable, SandboxConfig, SandboxResource
+from agentix import RemoteCallError, SandboxConfig, SandboxResource
 from agentix.provider import providers
 
 pytestmark = pytest.mark.usefixtures("places", "nothing_left")
@@ -482,22 +482,6 @@ def test_an_engine_or_a_bundle_that_is_missing(run: Any, docker_engine: engines.
     assert "was not deployed" in failing(run, provider, SandboxConfig(image=image, bundle=str(tmp_path / "a.tar")))
 
 
-def test_a_container_that_dies(run: Any, docker_engine: engines.Engine, bundle: box_bundle.Bundle) -> None:
-    async def main() -> None:
-        provider = provider_of(docker_engine)
-        config = SandboxConfig(image=docker_engine.image("busybox"), bundle=bundle.directory)
-        sandbox = await provider.create(config)
-        docker_engine("kill", sandbox.sandbox_id)
-        with pytest.raises(RuntimeUnreachable):
-            await sandbox.remote(t.run, seed=9)
-        with pytest.raises(KeyError, match=sandbox.sandbox_id):
-            await provider.get(sandbox.sandbox_id)
-        await sandbox.aclose()
-        await provider.delete(sandbox.sandbox_id)
-
-    run(main())
-
-
 # ---- cancelling ----
 
 
@@ -557,27 +541,6 @@ def test_interrupting_the_host(docker_engine: engines.Engine, bundle: box_bundle
 # ---- other processes ----
 
 
-def test_from_another_process(run: Any, engine: engines.Engine, bundle: box_bundle.Bundle) -> None:
-    async def main() -> None:
-        provider = provider_of(engine)
-        config = SandboxConfig(image=engine.image("busybox"), bundle=bundle.directory)
-        sandbox = await provider.create(config)
-        name = repr(sandbox.sandbox_id)
-        body = f"s = await provider.get({name})\nprint(await s.remote(t.run, 11), s.status)\nawait s.aclose()\n"
-        body += f"await provider.delete({name})\nawait provider.delete({name})\n"
-        process = await asyncio.to_thread(host, engine, bundle, body)
-        out = (await asyncio.to_thread(process.communicate))[0]
-        assert "'seed': 11" in out
-        assert out.endswith("running\n")
-        assert engine.sandboxes() == []
-        with pytest.raises(KeyError):
-            await provider.get(sandbox.sandbox_id)
-        await sandbox.aclose()
-        await provider.delete(sandbox.sandbox_id)
-
-    run(main())
-
-
 def test_ids_that_are_nobodys(run: Any, docker_engine: engines.Engine) -> None:
     async def main() -> None:
         provider = provider_of(docker_engine)
@@ -620,19 +583,6 @@ def test_a_killed_host(run: Any, engine: engines.Engine, bundle: box_bundle.Bund
         async with provider.session(config):
             await until(lambda: not ids & set(engine.sandboxes()))
             await until(lambda: not ids & set(left(places)))
-
-    run(main())
-
-
-def test_a_handle_renews_the_lease(run: Any, docker_engine: engines.Engine, bundle: box_bundle.Bundle) -> None:
-    async def main() -> None:
-        provider = provider_of(docker_engine, lease=2.0)
-        config = SandboxConfig(image=docker_engine.image("busybox"), bundle=bundle.directory)
-        async with provider.session(config) as sandbox:
-            await asyncio.sleep(6)
-            assert (await sandbox.remote(t.run, seed=13))["seed"] == 13
-            await sandbox.aclose()
-            await until(lambda: not running(docker_engine))
 
     run(main())
 

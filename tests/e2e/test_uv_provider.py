@@ -259,52 +259,6 @@ def host(body: str, venv: str, **settings: Any) -> subprocess.Popen[str]:
     )
 
 
-def test_another_process_gets_and_deletes(run: Any, reuse: UvProviderConfig) -> None:
-    async def main() -> None:
-        async with UvProvider(reuse) as provider:
-            sandbox, other = await provider.create(CONFIG), await provider.create(CONFIG)
-            elsewhere = f"""
-sandbox = await provider.get({sandbox.sandbox_id!r})
-print(await sandbox.remote(t.can_import, "uv_targets"))
-await sandbox.aclose()
-await provider.delete({sandbox.sandbox_id!r})
-try:
-    await provider.get({sandbox.sandbox_id!r})
-except KeyError:
-    print("gone")
-await provider.aclose()
-"""
-            with host(elsewhere, str(reuse.reuse_venv)) as process:
-                out, _ = await asyncio.to_thread(process.communicate)
-            assert out.split() == ["True", "gone"]
-            with pytest.raises(KeyError):
-                await provider.get(sandbox.sandbox_id)
-            with pytest.raises((RemoteCallError, RuntimeUnreachable)):
-                await sandbox.remote(math.factorial, 1)
-            await sandbox.aclose()
-            assert await other.remote(math.factorial, 3) == 6
-            await other.aclose()
-
-    run(main())
-
-
-def test_a_sandbox_whose_server_was_killed(run: Any, reuse: UvProviderConfig) -> None:
-    async def main() -> None:
-        async with UvProvider(reuse) as provider:
-            sandbox = await provider.create(CONFIG)
-            worker, server = await sandbox.remote(t.ids)
-            os.kill(server, signal.SIGKILL)
-            with pytest.raises((RemoteCallError, RuntimeUnreachable)):
-                await sandbox.remote(t.nap, 60)
-            await asyncio.to_thread(until, lambda: gone(worker))
-            with pytest.raises(KeyError):
-                await provider.get(sandbox.sandbox_id)
-            await sandbox.aclose()
-            await provider.delete(sandbox.sandbox_id)
-
-    run(main())
-
-
 TWO_SANDBOXES = """
 for _ in range(2):
     sandbox = await provider.create(config)

@@ -1,0 +1,190 @@
+"""What is the apptainer backend's own, on a stand-in for the program; the rest is the conformance suite's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import box_bundle
+import engines
+import pytest
+from agentix.provider.apptainer import ApptainerProvider, ApptainerProviderConfig
+from cli import Cli
+from containers import left
+
+sys.path.insert(0, str(box_bundle.BOX / "src"))
+
+import box_targets as t
+
+from agentix import SandboxConfig, SandboxResource
+
+PROGRAM = Path(__file__).parents[1] / "support" / "apptainer.py"
+
+
+class Site:
+    """A machine with the program: its cache, its registry, and what was pulled from it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.cache = root / "cache"
+        self.log = root / "log"
+
+    def provider(self, **settings: Any) -> ApptainerProvider:
+        return ApptainerProvider(ApptainerProviderConfig(binary=str(PROGRAM), cache_dir=str(self.cache), **settings))
+
+    def pulls(self) -> list[str]:
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def images(self) -> list[Path]:
+        return [path for path in (self.cache / "images").iterdir() if path.suffix != ".lock"]
+
+
+@pytest.fixture
+def site(tmp_path: Path, places: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    (tmp_path / "busybox.tar").symlink_to(engines.tree("busybox"))
+    site = Site(tmp_path)
+    monkeypatch.setenv("APPTAINER_TEST_REGISTRY", str(tmp_path))
+    monkeypatch.setenv("APPTAINER_TEST_LOG", str(site.log))
+    return site
+
+
+def test_an_image_is_pulled_once(run: Any, site: Site, bundle: box_bundle.Bundle) -> None:
+    async def main() -> None:
+        config = SandboxConfig(image="busybox", bundle=bundle.directory, platform="linux/amd64")
+        one, two = site.provider(), site.provider()
+        sandboxes = await asyncio.gather(one.create(config), one.create(config), two.create(config))
+        for sandbox in sandboxes:
+            assert (await sandbox.remote(t.run, seed=1))["python"] == "/nix/runtime/venv/bin/python"
+            await sandbox.aclose()
+        assert site.pulls() == ["['pull', 'docker://busybox', 'amd64']"]
+        (image,) = site.images()
+        for provider, sandbox in zip((one, one, two), sandboxes, strict=True):
+            await provider.delete(sandbox.sandbox_id)
+        config = SandboxConfig(image=str(image), bundle=bundle.directory)  # a file is used where it lies
+        async with site.provider().session(config) as sandbox:
+            assert (await sandbox.remote(t.run, seed=2))["seed"] == 2
+        assert len(site.pulls()) == 1
+
+    run(main())
+
+
+def test_nothing_of_the_host_leaks(
+    run: Any, site: Site, bundle: box_bundle.Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = tmp_path / "home" / ".local/lib" / f"python3.{sys.version_info[1]}" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "agx_canary.py").touch()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("PYTHONPATH", "PYTHONSTARTUP", "APPTAINERENV_LEAK", "SINGULARITYENV_LEAK", "LEAK"):
+        monkeypatch.setenv(name, str(packages))
+    exact = {"A": "x\nB=evil", "E": "", "Q": "a'b\"c $HOME #", "PATH": "/opt/mine:/bin", "LONG": "z" * 100_000}
+
+    async def main() -> None:
+        config = SandboxConfig(image="busybox", bundle=bundle.directory, env=exact)
+        async with site.provider().session(config) as sandbox:
+            assert not await sandbox.remote(t.importable, "agx_canary")
+            assert [path for path in await sandbox.remote(t.paths) if not path.startswith("/nix/")] in ([], [""])
+            seen = await sandbox.remote(t.environ)
+            assert "LEAK" not in seen
+            assert "B" not in seen
+            assert {name: seen[name] for name in exact if name != "PATH"} == {
+                name: value for name, value in exact.items() if name != "PATH"
+            }
+            assert seen["PATH"].endswith("/opt/mine:/bin")
+            assert (await sandbox.remote(t.write, "/nix/x")).startswith("OSError: Read-only")
+            assert sandbox.runtime_url.startswith("http+unix://")
+
+    run(main())
+
+
+def test_loopback_where_a_socket_has_no_room(
+    run: Any, site: Site, bundle: box_bundle.Bundle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
+
+    async def main() -> None:
+        async with site.provider().session(SandboxConfig(image="busybox", bundle=bundle.directory)) as sandbox:
+            assert sandbox.runtime_url.startswith("http://127.0.0.1:")
+            assert (await sandbox.remote(t.run, seed=3))["seed"] == 3
+
+    run(main())
+
+
+def failing(run: Any, provider: ApptainerProvider, config: SandboxConfig, kind: type[Exception] = RuntimeError) -> str:
+    async def main() -> str:
+        with pytest.raises(kind) as caught:
+            await provider.create(config)
+        return str(caught.value)
+
+    return run(main())
+
+
+def test_what_is_said_when_it_does_not_start(
+    run: Any, site: Site, bundle: box_bundle.Bundle, tmp_path: Path, places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def config(image: str = "busybox", where: str = bundle.directory, **more: Any) -> SandboxConfig:
+        return SandboxConfig(image=image, bundle=where, **more)
+
+    boom = box_bundle.with_bootstrap(tmp_path / "boom", "echo boom; exit 3")
+    slow = box_bundle.with_bootstrap(tmp_path / "slow", "echo thinking; exec /nix/busybox sleep 1000")
+    text = failing(run, site.provider(), config(where=boom))
+    assert "the container ended with exit code 3 before it was ready\nboom" in text
+    text = failing(run, site.provider(health_timeout=1.0), config(where=slow))
+    assert "the container was not ready after 1.0 s\nthinking" in text
+    assert "manifest unknown" in failing(run, site.provider(), config("nosuch:1"))
+    assert "there is no image at" in failing(run, site.provider(), config("/nowhere.sif"), FileNotFoundError)
+    text = failing(run, site.provider(flags=("--userns", "--no-such-flag")), config())
+    assert "unknown flag: --no-such-flag" in text
+    monkeypatch.setenv("PATH", "/nowhere")
+    text = failing(run, ApptainerProvider(), config())
+    assert "'apptainer' not found on PATH; install it, or set binary= or AGENTIX_APPTAINER_BIN" in text
+    assert left(places) == []
+    assert len(site.images()) == 1
+
+
+def test_variables_choose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AGENTIX_APPTAINER_BIN", str(PROGRAM))
+    monkeypatch.setenv("AGENTIX_APPTAINER_CACHE", str(tmp_path))
+    monkeypatch.setenv("AGENTIX_APPTAINER_FLAGS", " --userns  --nv ")
+    config = ApptainerProviderConfig()
+    assert (config.program(), config.cache(), config.exec_flags()) == (str(PROGRAM), tmp_path, ("--userns", "--nv"))
+    config = ApptainerProviderConfig(binary="other", cache_dir="/c", flags=())
+    assert (config.program(), config.cache(), config.exec_flags()) == ("other", Path("/c"), ())
+
+
+def test_resources_become_options(run: Any, site: Site, bundle: box_bundle.Bundle) -> None:
+    async def main() -> None:
+        resource = SandboxResource(cpu=1.5, memory="64m", gpu=1)
+        config = SandboxConfig(image="busybox", bundle=bundle.directory, resource=resource)
+        async with site.provider().session(config) as sandbox:
+            name = sandbox.sandbox_id.encode()
+            (command,) = [words for words in commands() if b"--cpus" in words and name in b" ".join(words)]
+            at = command.index(b"--cpus")
+            assert command[at : at + 5] == [b"--cpus", b"1.5", b"--memory", b"67108864", b"--nv"]
+            assert sandbox.token is not None
+            assert sandbox.token.encode() not in b"".join(command)
+
+    run(main())
+
+
+def commands() -> Iterator[list[bytes]]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield path.read_bytes().split(b"\0")
+
+
+def test_deploying(run: Any, site: Site, bundle: box_bundle.Bundle, tmp_path: Path) -> None:
+    cli = Cli(tmp_path)
+    answer = cli.json("deploy", "apptainer", bundle.tar, "--bundle-cache-dir", tmp_path / "b")
+    assert Path(answer["bundle"], "nix/runtime/bootstrap.sh").exists()
+    assert "apptainer shell --bind" in cli.run("deploy", "apptainer", bundle.tar).stdout
+    deployed = run(site.provider().deploy_bundle(bundle.tar, name="mine"))
+    assert deployed.bundle.startswith(str(site.cache / "bundles"))
+    assert deployed.metadata["name"] == "mine"
+    assert "apptainer" in [row["name"] for row in cli.json("plugin", "list")["providers"]]
