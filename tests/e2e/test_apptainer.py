@@ -143,7 +143,7 @@ def test_what_is_said_when_it_does_not_start(
     assert "unknown flag: --no-such-flag" in text
     monkeypatch.setenv("PATH", "/nowhere")
     text = failing(run, ApptainerProvider(), config())
-    assert "'apptainer' not found on PATH; install it, or set binary= or AGENTIX_APPTAINER_BIN" in text
+    assert "'apptainer' not found on PATH; install Apptainer, or set binary= or AGENTIX_APPTAINER_BIN" in text
     assert left(places) == []
     assert len(site.images()) == 1
 
