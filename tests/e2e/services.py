@@ -34,7 +34,7 @@ class Service:
         """Have these faults happen: `on` a method and path, `do` refuse, delay or lose, so many `times`."""
         self._test([{"times": 1, **fault} for fault in faults])
 
-    def empty(self, seconds: float = 20.0) -> None:
+    def empty(self, seconds: float = 60.0) -> None:
         """Wait until nothing is rented; what is under way when its client goes is finished first."""
         until(lambda: not self.rentals(), f"no sandbox of {self.name} is left", seconds)
 
@@ -57,8 +57,16 @@ def running(name: str, directory: Path) -> Iterator[Service]:
     finally:
         process.stdin.close()
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
         process.stdout.close()
+
+
+def cape_program(directory: Path) -> Path:
+    """The emulated `cape` program, as an executable in that directory."""
+    path = directory / "cape"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {SUPPORT / "cape_tool.py"} "$@"\n')
+    path.chmod(0o755)
+    return path

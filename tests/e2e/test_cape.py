@@ -38,11 +38,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[services.Servi
 
 @pytest.fixture(scope="module")
 def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program, as an executable."""
-    path = tmp_path_factory.mktemp("tool") / "cape"
-    path.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {services.SUPPORT / "cape_tool.py"} "$@"\n')
-    path.chmod(0o755)
-    return path
+    return services.cape_program(tmp_path_factory.mktemp("tool"))
 
 
 @pytest.fixture
@@ -194,7 +190,8 @@ def test_a_runtime_that_does_not_come_up(run: Any, service: services.Service, tr
         with pytest.raises(RuntimeError, match=r"(?s)the request is failed.*boom"):
             await provider().create(config(trees["boom"]))
         assert last(service)["reason"] == "agentix_create_failed"
-        with pytest.raises(TimeoutError, match=r"not healthy after 1\.0 s"):
+        # Which of the two it is depends on how busy the machine is.
+        with pytest.raises(TimeoutError, match=r"(no AGENTIX_ENDPOINT marker|not healthy) after 1\.0 s"):
             await provider(health_timeout=1).create(config(trees["asleep"]))
         service.order({"on": "GET /requests", "do": "change", "body": {"logs": "AGENTIX_ENDPOINT x"}, "times": 1000})
         with pytest.raises(TimeoutError, match=r"no AGENTIX_ENDPOINT marker after 1\.0 s"):
@@ -229,7 +226,7 @@ def test_answers_that_are_wrong(
         with pytest.raises(RuntimeError, match="named no request"):
             await provider().create(config(trees["asleep"], env={"LOST": "1"}))
         assert "cancelled" not in last(service)["state"]  # nobody can know which it was
-        await eventually(lambda: last(service)["state"] == "running", "it has begun")
+        await eventually(lambda: last(service)["state"] == "running", "it has begun", 60)
         await asyncio.to_thread(cancel_by_hand, last(service)["id"])
 
     run(main())
@@ -290,7 +287,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("lease", [2, 900])
+@pytest.mark.parametrize("lease", [8, 900])
 def test_a_killed_host(
     run: Any, service: services.Service, places: Path, bundle: box_bundle.Bundle, trees: dict[str, str], lease: int
 ) -> None:
@@ -302,8 +299,8 @@ def test_a_killed_host(
     host.kill()
     host.communicate(timeout=30)
     assert left(places) == [name]
-    if lease == 2:
-        until(lambda: last(service)["state"] == "succeeded", "the lease ends it", 40)
+    if lease == 8:
+        until(lambda: last(service)["state"] == "succeeded", "the lease ends it", 90)
 
     async def main() -> None:
         with pytest.raises(RuntimeError, match="boom"):

