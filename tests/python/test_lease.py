@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from agentix import Sandbox, SandboxId
-from agentix.provider._lease import keep_lease
+from agentix.provider._lease import keep, keep_lease
 
 LEASE = 1.5
 
@@ -93,4 +93,22 @@ def test_without_a_lease() -> None:
         assert keep_lease(sandbox, None) is sandbox
         assert len(asyncio.all_tasks()) == 1
 
+    asyncio.run(main())
+
+
+def test_a_renewal_that_makes_an_error_of_its_cancellation() -> None:
+    async def renew(_: Sandbox) -> None:
+        try:
+            begun.set()
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise RuntimeError("it was cancelled") from None
+
+    async def main() -> None:
+        sandbox = Sandbox(sandbox_id=SandboxId("s"), runtime_url="http://127.0.0.1:1", token="t")
+        keep(sandbox, 0.001, renew)
+        await asyncio.wait_for(begun.wait(), 30)
+        await asyncio.wait_for(sandbox.aclose(), 30)
+
+    begun = asyncio.Event()
     asyncio.run(main())

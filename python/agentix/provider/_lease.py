@@ -42,6 +42,9 @@ async def _renew(handle: weakref.ref[Sandbox], pause: float, renew: Callable[[Sa
         del sandbox
         with contextlib.suppress(Exception):  # whoever calls learns of it
             await renewing
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            return  # a library made an error of its own of the cancellation
 
 
 async def _connect(sandbox: Sandbox, pause: float) -> None:
