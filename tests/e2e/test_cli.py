@@ -296,7 +296,7 @@ def site(tmp_path: Path) -> Site:
 
 
 def without_us(rows: list[dict[str, object]]) -> list[dict[str, object]]:
-    return [row for row in rows if not str(row["source"]).startswith("agentix")]
+    return [row for row in rows if not str(row["source"]).startswith(("agentix", "own-backend"))]
 
 
 def test_plugin_list(cli: Cli, site: Site) -> None:
