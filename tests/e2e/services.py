@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -70,3 +72,13 @@ def cape_program(directory: Path) -> Path:
     path.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {SUPPORT / "cape_tool.py"} "$@"\n')
     path.chmod(0o755)
     return path
+
+
+def free_ports(count: int = 20) -> int:
+    """The first of so many ports in a row that nobody listens on, below those that the system hands out."""
+    while True:
+        first = random.randrange(10_000, 30_000)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first

@@ -27,6 +27,7 @@ sys.path.insert(0, str(box_bundle.BOX / "src"))
 import box_targets as t
 
 TOKEN = cape_service.TOKEN
+BASE = services.free_ports()
 SCRIPTS = {"boom": "echo boom; exit 3", "asleep": "exec /nix/busybox sleep 1000"}
 
 
@@ -64,7 +65,7 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def provider(**settings: Any) -> CapeProvider:
-    return CapeProviderConfig(**{"pool": "gpus", "user": "me", **settings}).to_provider()
+    return CapeProviderConfig(**{"pool": "gpus", "user": "me", "runtime_port_base": BASE, **settings}).to_provider()
 
 
 def config(bundle: str, **settings: Any) -> SandboxConfig:
@@ -94,12 +95,12 @@ def test_a_session(run: Any, service: services.Service, bundle: box_bundle.Bundl
             values = ["gpus", "me", sandbox.sandbox_id, "any", 2, 2, 2, "ra"]
             assert [asked[name] for name in said] == values
             assert asked["bind"] == [f"{nix}:/nix:ro", "/usr:/usr2:ro"]
-            assert asked["env"][:2] == ["AGENTIX_BIND_HOST=0.0.0.0", "AGENTIX_BIND_PORT=8710"]
+            assert asked["env"][:2] == ["AGENTIX_BIND_HOST=0.0.0.0", f"AGENTIX_BIND_PORT={BASE}"]
             assert asked["max_duration_seconds"] == 14400
             assert str(sandbox.token) not in repr(sandbox)
 
             second = await one.create(config(nix))
-            assert second.runtime_url == "http://127.0.0.1:8711"
+            assert second.runtime_url == f"http://127.0.0.1:{BASE + 1}"
             other = await provider().get(second.sandbox_id)
             assert other.status == "running"
             assert (await other.remote(t.run, seed=8))["seed"] == 8
@@ -140,6 +141,7 @@ def test_what_is_missing_is_said_first(
 ) -> None:
     before = service.state()["log"]
     file = tmp_path / "token"
+    assert CapeProviderConfig().runtime_port_base == 8710
     with pytest.raises(ValueError, match="pool="):
         CapeProvider(CapeProviderConfig())
     for text, mode, words in (("x" * 9, 0o644, "chmod 600"), ("", 0o600, "empty"), (" \n", 0o600, "empty")):
@@ -279,7 +281,7 @@ import asyncio
 from agentix import SandboxConfig
 from agentix.provider.cape import CapeProviderConfig
 async def main():
-    provider = CapeProviderConfig(pool="gpus", user="me", runtime_port_base=8810, lease={lease}).to_provider()
+    provider = CapeProviderConfig(pool="gpus", user="me", runtime_port_base={port}, lease={lease}).to_provider()
     sandbox = await provider.create(SandboxConfig(image="any", bundle={bundle!r}))
     print(sandbox.sandbox_id, flush=True)
     await asyncio.sleep(1000)
@@ -292,7 +294,7 @@ def test_a_killed_host(
     run: Any, service: services.Service, places: Path, bundle: box_bundle.Bundle, trees: dict[str, str], lease: int
 ) -> None:
     """Its sandbox ends by its lease, or by the next provider that makes one."""
-    code = HOST.format(bundle=f"{bundle.directory}/nix", lease=lease)
+    code = HOST.format(bundle=f"{bundle.directory}/nix", lease=lease, port=BASE + 10)
     host = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert host.stdout is not None
     name = host.stdout.readline().strip()

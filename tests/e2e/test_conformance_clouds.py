@@ -75,10 +75,11 @@ class Daytona(Cloud):
 
 class Cape(Cloud):
     name = "cape"
+    port = services.free_ports()
     without: ClassVar[Mapping[str, str]] = {"bundle": "its bundles are paths of the nodes"}
 
     def provider(self, lease: float | None = 900) -> SandboxProvider:
-        return CapeProviderConfig(pool="gpus", user="me", lease=lease).to_provider()
+        return CapeProviderConfig(pool="gpus", user="me", lease=lease, runtime_port_base=self.port).to_provider()
 
     def kill(self, sandbox: Sandbox) -> None:
         facts = _places.facts_of(_places.base() / sandbox.sandbox_id)
