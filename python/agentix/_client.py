@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
 from . import _address, _loops
 from ._core import ClientCore, RemoteCall
@@ -90,6 +90,8 @@ class RuntimeClient:
     TypeError for arguments that cannot be.
     """
 
+    _fast: ClassVar[bool] = True  # whether to ask for the fast wire
+
     def __init__(
         self,
         base_url: str,
@@ -132,6 +134,7 @@ class RuntimeClient:
             grace=min(float(cancel_grace), _GRACE_MAX_SECONDS),
             deadline=-1.0 if call_deadline is None else float(call_deadline),
             load_here=DECODE_HERE_MAX,
+            fast=self._fast,
             **knobs,
         )
         self._conduit = {

@@ -522,6 +522,19 @@ static void set_tcp(client_core *core, const char *host, uint16_t port)
         }
 }
 
+/* Nobody's proxy stands between: see agx_fast_new(). */
+static bool is_near(const client_core *core)
+{
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+
+        memcpy(&v4, core->address.bytes, sizeof(v4));
+        memcpy(&v6, core->address.bytes, sizeof(v6));
+        return core->address.family == AF_UNIX ||
+               (core->address.family == AF_INET && ntohl(v4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET) ||
+               (core->address.family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr));
+}
+
 static int collect(client_core *core)
 {
         PyObject *context;
@@ -595,6 +608,7 @@ typedef struct options {
         double timeout, delay, delay_max, jitter, http_sync, grace, deadline;
         unsigned attempts;
         Py_ssize_t load_here;
+        int fast;
 } options;
 
 static agx_client_config config_of(const options *o)
@@ -612,6 +626,7 @@ static agx_client_config config_of(const options *o)
                 .delay_max_ms = (uint64_t)(o->delay_max * 1000.0),
                 .jitter = (unsigned)(o->jitter * 100.0),
                 .link = true,
+                .fast = o->fast,
                 .http_sync_ms = o->http_sync < 0 ? UINT64_MAX : (uint64_t)o->http_sync,
                 .grace_ms = (uint64_t)(o->grace * 1000.0),
         };
@@ -621,14 +636,14 @@ static int parse(options *o, PyObject *args, PyObject *kwargs)
 {
         static char *names[] = {"shell",  "unix_path", "host",    "port",      "authority", "prefix", "headers",
                                 "token",  "secure",    "timeout", "reconnect", "attempts",  "delay",  "delay_max",
-                                "jitter", "http_sync", "grace",   "deadline",  "load_here", NULL};
+                                "jitter", "http_sync", "grace",   "deadline",  "load_here", "fast", NULL};
 
-        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O$z#zis#s#s#z#pdpIddddddn:ClientCore", names, &o->shell,
+        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O$z#zis#s#s#z#pdpIddddddnp:ClientCore", names, &o->shell,
                                          &o->unix_path, &o->n_unix_path, &o->host, &o->port, &o->authority,
                                          &o->n_authority, &o->prefix, &o->n_prefix, &o->headers, &o->n_headers,
                                          &o->token, &o->n_token, &o->secure, &o->timeout, &o->reconnect, &o->attempts,
                                          &o->delay, &o->delay_max, &o->jitter, &o->http_sync, &o->grace, &o->deadline,
-                                         &o->load_here))
+                                         &o->load_here, &o->fast))
                 return -1;
         if (o->timeout > 0 && o->timeout < 1e9 && o->delay >= 0 && o->delay < 1e9 && o->delay_max >= 0 &&
             o->delay_max < 1e9 && o->jitter >= 0 && o->jitter <= 1 && o->http_sync < 1e12 && o->grace >= 0 &&
@@ -649,6 +664,7 @@ static int set_up(client_core *core, PyTypeObject *type, const options *o)
                 return -1;
         if (o->host && !o->secure && o->port > 0 && o->port < 65536)
                 set_tcp(core, o->host, (uint16_t)o->port);
+        config.masked = !o->secure && !is_near(core);
         core->allowed_ms =
                 o->deadline < 0 || o->deadline >= 1e12 ? UINT64_MAX : (uint64_t)(o->deadline * 1000.0 + 0.999);
         core->load_here = o->load_here;

@@ -46,6 +46,12 @@ static inline agx_view agx_buf_view(const agx_buf *b)
         return b->len ? agx_view_of(b->data + b->head, b->len) : agx_view_of("", 0);
 }
 
+/* Whether `v` lies right behind the unread bytes: it was read to where agx_buf_reserve() said, and is only to be committed. */
+static inline bool agx_buf_ends_at(const agx_buf *b, agx_view v)
+{
+        return b->data && (const uint8_t *)v.p == b->data + b->head + b->len;
+}
+
 static inline int agx_buf_append_view(agx_buf *b, agx_view v)
 {
         return agx_buf_append(b, v.p, v.n);

@@ -51,6 +51,8 @@ void agx_httpconn_begin(agx_httpconn *c, size_t body_max)
         c->written = false;
         c->touched = false;
         c->discard = false;
+        c->switching = false;
+        c->rest = AGX_VIEW_NULL;
         c->reusable = false;
         c->why = NULL;
 }
@@ -121,6 +123,8 @@ static int on_head(agx_httpconn *c, const agx_http1_head *head)
         c->head = head;
         c->status = head->status;
         c->left = head->has_length ? head->length : 0;
+        if (head->status == 101 && c->switching)
+                return 0;
         if (head->status == 101)
                 return broken(c, "switched protocols unasked");
         if (head->status < 200)
@@ -147,6 +151,8 @@ static int on_body(agx_httpconn *c, agx_view v)
 
 static int on_end(agx_httpconn *c, bool alone)
 {
+        if (c->status == 101 && c->switching)
+                return AGX_HTTPCONN_E_SWITCHED;
         if (c->status < 200)
                 return 0;
         c->awaiting = false;
@@ -190,6 +196,7 @@ int agx_httpconn_input(agx_httpconn *c, agx_view in)
                         return failed(c, r);
                 r = on_event(c, &event, !in.n);
         } while (!r && event.kind != AGX_HTTP1_MORE);
+        c->rest = in;
         return r;
 }
 

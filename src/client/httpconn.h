@@ -16,6 +16,7 @@
 
 enum {
         AGX_HTTPCONN_E_REPLY = 1, /* the reply is complete: .status, .body, agx_httpconn_field() */
+        AGX_HTTPCONN_E_SWITCHED,  /* a 101 that was asked for is complete: .rest is no HTTP any more */
         AGX_HTTPCONN_E_BROKEN     /* the peer does not keep to HTTP, or says something unasked: .why */
 };
 
@@ -32,6 +33,8 @@ typedef struct agx_httpconn {
         bool written;               /* a byte of the request has been written */
         bool touched;               /* a byte of the reply has come */
         bool discard;
+        bool switching; /* the request asks for a 101; the caller's to set after agx_httpconn_begin() */
+        agx_view rest;  /* with E_SWITCHED; lies in the input */
         bool reusable; /* after a complete reply: another request may follow */
         const char *why;
 } agx_httpconn;

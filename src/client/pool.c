@@ -33,7 +33,12 @@ static agx_list *list_of(agx_client *c, conn_state state)
                 return &c->to_open;
         case CONN_OPENING:
         case CONN_PROVING:
+        case CONN_ASKING:
                 return &c->opening;
+        case CONN_CARRIER:
+                return &c->carriers;
+        case CONN_SPARE:
+                return &c->spares;
         case CONN_IDLE:
                 return &c->idle;
         case CONN_BUSY:
@@ -48,11 +53,16 @@ static agx_list *list_of(agx_client *c, conn_state state)
         return &c->closing;
 }
 
-/* Where connections in this state are counted, or NULL. Those of the link never are: the pool grows without regard to
- * them. */
+/* Those of the link, the carrier and what it carries are not: the pool grows without regard to them. */
+static bool is_counted(const agx_client_conn *conn)
+{
+        return !conn->is_lane && !conn->to_carry && !conn->carrier;
+}
+
+/* Where connections in this state are counted, or NULL. */
 static size_t *counter_of(agx_client *c, const agx_client_conn *conn, conn_state state)
 {
-        if (conn->is_lane)
+        if (!is_counted(conn))
                 return NULL;
         switch (state) {
         case CONN_TO_OPEN:
@@ -64,6 +74,9 @@ static size_t *counter_of(agx_client *c, const agx_client_conn *conn, conn_state
         case CONN_DRAINING:
                 return &c->n_draining;
         case CONN_BUSY:
+        case CONN_ASKING:
+        case CONN_CARRIER:
+        case CONN_SPARE:
         case CONN_LANE:
         case CONN_CLOSING:
                 break;
@@ -96,6 +109,8 @@ void agx_pool_close(agx_client *c, agx_client_conn *conn)
                 return;
         agx_calls_ack_again(c, &conn->acks);
         conn->call = NULL;
+        agx_fastlink_withdraw(c, conn);
+        agx_fastlink_leave(c, conn);
         conn->http.tail = AGX_VIEW_NULL; /* borrowed from a call that may go any moment */
         agx_buf_clear(&conn->http.out);
         agx_list_unlink(&conn->write);
@@ -103,8 +118,10 @@ void agx_pool_close(agx_client *c, agx_client_conn *conn)
         conn->sio = NULL;
         if (conn->is_lane)
                 c->lanes[conn->lane] = NULL;
-        else
-                --c->n_conns;
+        c->n_carriers -= conn->to_carry;
+        c->n_conns -= is_counted(conn);
+        if (c->carrier == conn)
+                c->carrier = NULL;
 }
 
 /* ---- failing ---- */
@@ -112,7 +129,7 @@ void agx_pool_close(agx_client *c, agx_client_conn *conn)
 static bool has_proven(const agx_client *c)
 {
         return !agx_list_empty(&c->idle) || !agx_list_empty(&c->busy) || !agx_list_empty(&c->draining) ||
-               agx_road_is_joined(c);
+               agx_road_is_joined(c) || agx_fastlink_is_up(c);
 }
 
 /* A connection did not come about. While others exist or are under way, it is only not one more. */
@@ -142,6 +159,10 @@ void agx_pool_broken(agx_client *c, agx_client_conn *conn, const char *why, uint
         char text[AGX_CLIENT_WHY_MAX];
 
         snprintf(text, sizeof(text), "%s", why); /* it may be the link's */
+        if (state == CONN_CARRIER)
+                agx_fastlink_lost(c, conn, text, now_ms);
+        if (state == CONN_ASKING)
+                c->fast_absent = true;
         agx_pool_close(c, conn);
         if (conn->is_lane) {
                 agx_road_lane_lost(c, conn->lane, text, now_ms);
@@ -210,7 +231,9 @@ static bool learn(agx_client *c, agx_client_conn *conn, const agx_health *health
                 c->learned_ms = now_ms;
                 c->link_absent = false;
                 c->link_polling = false;
+                c->fast_absent = false;
                 close_other_instances(c);
+                agx_fastlink_learned(c);
         }
         conn->generation = c->generation;
         return true;
@@ -272,13 +295,26 @@ void agx_pool_proved(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
         agx_calls_start_clocks(c, now_ms);
         if (conn->is_lane) {
                 agx_road_begin(c, conn, now_ms);
-        } else {
-                c->link_resting = false; /* the server is there again */
-                agx_pool_release(c, conn, now_ms);
+                return;
         }
+        c->link_resting = false; /* the server is there again */
+        if (conn->to_carry)
+                agx_fastlink_begin(c, conn, now_ms);
+        else
+                agx_pool_release(c, conn, now_ms);
 }
 
 /* ---- using ---- */
+
+bool agx_pool_has_sent(const agx_client_conn *conn)
+{
+        return conn->carrier ? conn->value.framed : conn->http.written && agx_httpconn_flushed(&conn->http);
+}
+
+static bool has_begun(const agx_client_conn *conn)
+{
+        return conn->carrier ? conn->value.begun : conn->http.written;
+}
 
 /* Its reply is not heard out. The first cancel may have come before the call: only what is said from now on surely does not. */
 static void drop_draining(agx_client *c, agx_client_conn *conn)
@@ -288,10 +324,21 @@ static void drop_draining(agx_client *c, agx_client_conn *conn)
         agx_pool_close(c, conn);
 }
 
+static agx_client_conn *first_counted(const agx_list *list)
+{
+        agx_list *node = list->next;
+
+        while (node != list && !is_counted(conn_of(node)))
+                node = node->next;
+        return node != list ? conn_of(node) : NULL;
+}
+
 void agx_pool_release(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
 {
         conn->call = NULL;
-        if (conn->http.reusable && conn->generation == c->generation) /* nobody sends to an earlier instance */
+        if (conn->carrier)
+                agx_fastlink_spare(c, conn, now_ms);
+        else if (conn->http.reusable && conn->generation == c->generation) /* nobody sends to an earlier instance */
                 agx_pool_move(c, conn, CONN_IDLE, now_ms);
         else
                 agx_pool_close(c, conn);
@@ -300,18 +347,19 @@ void agx_pool_release(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
 void agx_pool_abandon(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
 {
         conn->call = NULL;
-        if (!conn->http.written) {
+        if (!has_begun(conn)) {
                 agx_list_unlink(&conn->write);
                 agx_httpconn_revoke(&conn->http);
                 agx_calls_ack_again(c, &conn->acks);
                 agx_pool_release(c, conn, now_ms);
-        } else if (!agx_httpconn_flushed(&conn->http)) {
+        } else if (!agx_pool_has_sent(conn)) {
                 agx_pool_close(c, conn); /* half a request runs nothing */
         } else {
+                agx_fastlink_withdraw(c, conn);
                 agx_httpconn_discard(&conn->http);
                 agx_pool_move(c, conn, CONN_DRAINING, now_ms);
                 if (c->n_draining > AGX_CLIENT_DRAINING_MAX)
-                        drop_draining(c, first_of(&c->draining));
+                        drop_draining(c, first_counted(&c->draining));
         }
 }
 
@@ -339,7 +387,10 @@ static void sent(agx_client *c, agx_client_conn *conn, agx_client_call *call, ui
         conn->cancelled = false;
         call->told = agx_road_is_joined(c) ? c->link_serial : 0;
         agx_pool_move(c, conn, CONN_BUSY, now_ms);
-        agx_list_push_back(&c->writes, &conn->write);
+        if (conn->carrier)
+                agx_fastlink_send(c, conn);
+        else
+                agx_list_push_back(&c->writes, &conn->write);
 }
 
 static void unsent(agx_client *c, agx_client_conn *conn, agx_client_call *call, int r)
@@ -352,20 +403,12 @@ static void unsent(agx_client *c, agx_client_conn *conn, agx_client_call *call, 
                 agx_calls_fault(c, call, AGX_FAULT_FRAME_TOO_LARGE, "the call is larger than a message may be", NULL);
 }
 
-/* Gives a waiting call to an idle connection, or ends it. */
-static void assign(agx_client *c, agx_client_conn *conn, agx_client_call *call, uint64_t now_ms)
+static void post(agx_client *c, agx_client_conn *conn, agx_client_call *call, uint64_t now_ms)
 {
         int r;
 
-        if (call->kind == CALL_CONNECT) {
-                agx_calls_finish(c, call, AGX_CLIENT_CONNECTED);
-                return;
-        }
         if (call->kind == CALL_HEALTH) {
                 r = agx_request_health(c, conn);
-        } else if (call->generation && call->generation != conn->generation) {
-                agx_calls_instance_changed(c, call);
-                return;
         } else {
                 agx_calls_number(c, call);
                 call->generation = conn->generation;
@@ -375,6 +418,34 @@ static void assign(agx_client *c, agx_client_conn *conn, agx_client_call *call, 
                 unsent(c, conn, call, r);
         else
                 sent(c, conn, call, now_ms);
+}
+
+/* Gives a waiting call to an idle connection, or ends it. */
+static void assign(agx_client *c, agx_client_conn *conn, agx_client_call *call, uint64_t now_ms)
+{
+        if (call->kind == CALL_CONNECT)
+                agx_calls_finish(c, call, AGX_CLIENT_CONNECTED);
+        else if (call->kind == CALL_RUN && call->generation && call->generation != conn->generation)
+                agx_calls_instance_changed(c, call);
+        else
+                post(c, conn, call, now_ms);
+        if (conn->carrier && !conn->call)
+                agx_fastlink_spare(c, conn, now_ms);
+}
+
+/* A call for its health asks the server itself. */
+static bool goes_fast(const agx_client *c, const agx_client_call *call)
+{
+        return call->kind != CALL_HEALTH && agx_fastlink_is_open(c);
+}
+
+static agx_client_conn *take_free(agx_client *c, const agx_client_call *call, uint64_t now_ms)
+{
+        if (!goes_fast(c, call))
+                return take_idle(c, now_ms);
+        if (agx_fastlink_is_up(c) && !c->carrier->n_carried && now_ms - c->carrier->since_ms >= AGX_CLIENT_IDLE_MS)
+                agx_pool_close(c, c->carrier);
+        return agx_fastlink_is_up(c) ? agx_fastlink_stream(c, now_ms) : NULL;
 }
 
 /* ---- growing ---- */
@@ -387,9 +458,10 @@ static size_t at_most(size_t a, size_t b)
 /* How many connections to open now. */
 static size_t wanted(agx_client *c, uint64_t now_ms)
 {
-        size_t n = c->n_waiting;
+        const agx_client_call *ready = agx_calls_ready(c);
+        size_t n = agx_fastlink_is_open(c) ? 1 : c->n_waiting;
 
-        if (!agx_calls_ready(c) || n <= c->n_opening || now_ms < c->reopen_ms || c->n_opening >= AGX_CLIENT_OPENING_MAX)
+        if (!ready || goes_fast(c, ready) || n <= c->n_opening || now_ms < c->reopen_ms || c->n_opening >= AGX_CLIENT_OPENING_MAX)
                 return 0;
         n = at_most(n - c->n_opening, AGX_CLIENT_OPENING_MAX - c->n_opening);
         if (c->n_conns < AGX_CLIENT_IDLE_MAX) {
@@ -399,7 +471,7 @@ static size_t wanted(agx_client *c, uint64_t now_ms)
         if (now_ms < c->grow_ms)
                 return 0;
         if (c->n_conns >= AGX_CLIENT_CONNECTIONS_MAX && c->n_draining)
-                drop_draining(c, first_of(&c->draining));
+                drop_draining(c, first_counted(&c->draining));
         n = at_most(n, AGX_CLIENT_CONNECTIONS_MAX - c->n_conns);
         n = c->finished ? at_most(n, GROW_QUICK) : n;
         c->finished = 0;
@@ -407,7 +479,7 @@ static size_t wanted(agx_client *c, uint64_t now_ms)
         return n;
 }
 
-int agx_pool_open(agx_client *c, agx_siolink_lane lane, uint64_t now_ms)
+int agx_pool_open(agx_client *c, unsigned lane, uint64_t now_ms)
 {
         agx_client_conn *conn = calloc(1, sizeof(*conn));
 
@@ -423,8 +495,14 @@ int agx_pool_open(agx_client *c, agx_siolink_lane lane, uint64_t now_ms)
         agx_list_push_back(&c->to_open, &conn->link);
         conn->lane = lane;
         conn->is_lane = lane < AGX_SIOLINK_LANES;
+        conn->to_carry = lane == AGX_POOL_CARRIER;
         if (conn->is_lane) {
                 c->lanes[lane] = conn;
+                return 0;
+        }
+        if (conn->to_carry) {
+                c->carrier = conn;
+                ++c->n_carriers;
                 return 0;
         }
         ++c->n_opening;
@@ -432,8 +510,18 @@ int agx_pool_open(agx_client *c, agx_siolink_lane lane, uint64_t now_ms)
         return 0;
 }
 
+static void open_carrier(agx_client *c, uint64_t now_ms)
+{
+        const agx_client_call *ready = agx_calls_ready(c);
+
+        if (!c->carrier && ready && goes_fast(c, ready) && now_ms >= c->reopen_ms &&
+            agx_pool_open(c, AGX_POOL_CARRIER, now_ms))
+                open_failure(c, "out of memory", now_ms);
+}
+
 static void grow(agx_client *c, uint64_t now_ms)
 {
+        open_carrier(c, now_ms);
         for (size_t n = wanted(c, now_ms); n; --n) {
                 if (agx_pool_open(c, AGX_SIOLINK_LANES, now_ms)) {
                         open_failure(c, "out of memory", now_ms);
@@ -447,7 +535,7 @@ void agx_pool_pump(agx_client *c, uint64_t now_ms)
         agx_client_call *call;
         agx_client_conn *conn;
 
-        while ((call = agx_calls_ready(c)) && (conn = take_idle(c, now_ms)))
+        while ((call = agx_calls_ready(c)) && (conn = take_free(c, call, now_ms)))
                 assign(c, conn, call, now_ms);
         while (c->n_idle > AGX_CLIENT_IDLE_MAX)
                 agx_pool_close(c, first_of(&c->idle));
@@ -477,7 +565,11 @@ static uint64_t due(const agx_list *list, uint64_t limit)
 
 static uint64_t growth_due(const agx_client *c)
 {
-        if (!agx_calls_ready(c) || c->n_opening >= AGX_CLIENT_OPENING_MAX || c->n_waiting <= c->n_opening)
+        const agx_client_call *ready = agx_calls_ready(c);
+
+        if (ready && goes_fast(c, ready))
+                return c->carrier ? UINT64_MAX : c->reopen_ms;
+        if (!ready || c->n_opening >= AGX_CLIENT_OPENING_MAX || c->n_waiting <= c->n_opening)
                 return UINT64_MAX;
         if (c->n_conns >= AGX_CLIENT_CONNECTIONS_MAX && !c->n_draining)
                 return UINT64_MAX;
@@ -491,6 +583,8 @@ uint64_t agx_pool_timer(const agx_client *c)
         when = earlier(when, due(&c->busy, c->config.timeout_ms));
         when = earlier(when, due(&c->draining, c->config.timeout_ms));
         when = earlier(when, due(&c->idle, AGX_CLIENT_IDLE_MS));
+        if (agx_fastlink_is_up(c) && !c->carrier->n_carried)
+                when = earlier(when, c->carrier->since_ms + AGX_CLIENT_IDLE_MS);
         return earlier(when, growth_due(c));
 }
 
@@ -501,9 +595,15 @@ void agx_pool_tick(agx_client *c, uint64_t now_ms)
         while ((conn = first_of(&c->opening)) && conn->since_ms + open_limit(c) <= now_ms)
                 agx_pool_broken(c, conn, "no answer in time", now_ms);
         while ((conn = first_of(&c->busy)) && conn->since_ms + c->config.timeout_ms <= now_ms)
-                agx_pool_broken(c, conn, "no answer in time", now_ms);
-        while ((conn = first_of(&c->draining)) && conn->since_ms + c->config.timeout_ms <= now_ms)
-                drop_draining(c, conn);
+                agx_pool_broken(c, conn->carrier ? conn->carrier : conn, "no answer in time", now_ms);
+        while ((conn = first_of(&c->draining)) && conn->since_ms + c->config.timeout_ms <= now_ms) {
+                if (conn->carrier)
+                        agx_pool_broken(c, conn->carrier, "no answer in time", now_ms);
+                else
+                        drop_draining(c, conn);
+        }
+        if (agx_fastlink_is_up(c) && !c->carrier->n_carried && c->carrier->since_ms + AGX_CLIENT_IDLE_MS <= now_ms)
+                agx_pool_close(c, c->carrier);
         while ((conn = first_of(&c->idle)) && conn->since_ms + AGX_CLIENT_IDLE_MS <= now_ms)
                 agx_pool_close(c, conn);
 }

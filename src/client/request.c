@@ -94,16 +94,30 @@ int agx_request_put_fields(agx_buf *out, const agx_client_config *config)
         return r ? r : agx_buf_append_view(out, config->headers);
 }
 
+static int put_fast_head(agx_buf *out, const agx_client_config *config, agx_view session)
+{
+        int r;
+
+        r = put_target(out, AGX_VIEW("GET"), config->prefix, AGX_VIEW("/agentix"));
+        if (!r)
+                r = agx_http1_put_field(out, AGX_VIEW("Agentix-Session"), session);
+        return r ? r : put_link_fields(out, config);
+}
+
 int agx_request_heads(agx_client *c, const agx_client_config *config)
 {
         uint64_t wait = wait_ms(config->timeout_ms), sync = config->http_sync_ms < wait ? config->http_sync_ms : wait;
         int r;
 
+        c->call_wait_ms = sync;
+        c->long_wait_ms = wait;
         r = agx_request_put_health(&c->health_head, config);
         if (!r)
                 r = put_call_head(&c->call_head, config, agx_client_session_name(c), sync);
         if (!r)
                 r = put_call_head(&c->long_head, config, agx_client_session_name(c), wait);
+        if (!r)
+                r = put_fast_head(&c->fast_head, config, agx_client_session_name(c));
         if (!r)
                 r = agx_buf_append_view(&c->link_path, config->prefix);
         if (!r)
@@ -152,10 +166,13 @@ static int put_body(agx_client *c, const agx_client_call *call, agx_view argumen
         return agx_mp_writer_end(&w);
 }
 
-static int put_request(agx_client *c, agx_httpconn *http, size_t length)
+/* `fast`: the stream says where a body ends. */
+static int put_request(agx_client *c, agx_httpconn *http, size_t length, bool fast)
 {
         int r;
 
+        if (fast)
+                return agx_buf_append_view(&http->out, agx_buf_view(&c->scratch));
         r = agx_buf_append_view(&http->out, agx_buf_view(agx_road_is_open(c) ? &c->call_head : &c->long_head));
         if (!r)
                 r = agx_http1_put_length(&http->out, length);
@@ -183,7 +200,7 @@ int agx_request_call(agx_client *c, agx_client_conn *conn, agx_client_call *call
         length = c->scratch.len + (apart ? arguments.n : 0);
         if (length > AGX_MAX_MESSAGE)
                 return AGX_BUF_E_FULL;
-        r = put_request(c, http, length);
+        r = put_request(c, http, length, conn->carrier != NULL);
         if (r)
                 return r;
         if (apart)
@@ -211,5 +228,19 @@ int agx_request_health(agx_client *c, agx_client_conn *conn)
         /* Once the server has proved itself: the connection then counts for its lease. */
         if (!r && conn->state != CONN_PROVING && c->token.len)
                 r = put_token(&http->out, agx_buf_view(&c->token));
+        return r ? r : agx_http1_put_end(&http->out);
+}
+
+int agx_request_fast(agx_client *c, agx_client_conn *conn)
+{
+        static const agx_view ours[] = {{AGX_FAST_PROTOCOL, sizeof(AGX_FAST_PROTOCOL) - 1}};
+        agx_httpconn *http = &conn->http;
+        int r;
+
+        agx_httpconn_begin(http, AGX_HEALTH_BODY_MAX);
+        http->switching = true;
+        r = agx_buf_append_view(&http->out, agx_buf_view(&c->fast_head));
+        if (!r)
+                r = agx_ws_put_request_fields(&http->out, &conn->opening, ours, 1);
         return r ? r : agx_http1_put_end(&http->out);
 }

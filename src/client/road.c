@@ -114,7 +114,7 @@ bool agx_road_abandon(agx_client *c, agx_client_call *call)
         if (!call->counter || !call->generation || call->state == CALL_DONE || call->state == CALL_TAKEN)
                 return false;
         if (call->state == CALL_SENT) {
-                if (!conn->http.written || !agx_httpconn_flushed(&conn->http))
+                if (!agx_pool_has_sent(conn))
                         return false;
                 conn->cancelled = true;
         }

@@ -16,7 +16,7 @@ static void init_lists(agx_client *c)
                                    &c->done,       &c->to_open, &c->opening, &c->idle,       &c->busy,
                                    &c->draining,   &c->closing, &c->writes,  &c->lanes_open, &c->link_resend,
                                    &c->link_queue, &c->unasked, &c->asked,   &c->streaming,  &c->credits,
-                                   &c->spaces,     &c->events};
+                                   &c->spaces,     &c->events,  &c->carriers, &c->spares};
 
         for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); ++i)
                 agx_list_init(lists[i]);
@@ -34,6 +34,7 @@ static void init_scalars(agx_client *c, const agx_client_config *config)
         c->side_ms = UINT64_MAX;
         agx_buf_init(&c->call_head, AGX_HTTP_HEAD_MAX);
         agx_buf_init(&c->long_head, AGX_HTTP_HEAD_MAX);
+        agx_buf_init(&c->fast_head, AGX_HTTP_HEAD_MAX);
         agx_buf_init(&c->link_path, AGX_HTTP_HEAD_MAX);
         agx_buf_init(&c->link_fields, AGX_HTTP_HEAD_MAX);
         agx_buf_init(&c->cancels, AGX_CLIENT_CANCELS_KEPT * sizeof(agx_client_cancel));
@@ -74,6 +75,7 @@ static void free_conn(agx_client_conn *conn)
 {
         agx_list_unlink(&conn->link);
         agx_list_unlink(&conn->write);
+        agx_fast_free(conn->fast);
         if (conn->call)
                 free_call(conn->call);
         agx_httpconn_deinit(&conn->http);
@@ -92,8 +94,8 @@ void agx_client_free(agx_client *c)
 {
         agx_list *const calls[] = {&c->resend,      &c->queue,      &c->paused,  &c->done,
                                    &c->link_resend, &c->link_queue, &c->unasked, &c->asked};
-        agx_list *const conns[] = {&c->to_open,  &c->opening,    &c->idle,   &c->busy,
-                                   &c->draining, &c->lanes_open, &c->closing};
+        agx_list *const conns[] = {&c->carriers, &c->to_open,    &c->opening, &c->idle,  &c->busy,
+                                   &c->draining, &c->lanes_open, &c->spares,  &c->closing};
 
         if (c->link)
                 agx_siolink_free(c->link);
@@ -106,6 +108,7 @@ void agx_client_free(agx_client *c)
         wipe(&c->call_head);
         wipe(&c->long_head);
         wipe(&c->link_fields);
+        wipe(&c->fast_head);
         agx_buf_deinit(&c->link_path);
         agx_buf_deinit(&c->cancels);
         agx_buf_deinit(&c->unconfirmed);
@@ -190,7 +193,7 @@ void *agx_client_call_user(const agx_client_call *call)
 
 agx_client_conn *agx_client_call_conn(const agx_client_call *call)
 {
-        return call->conn;
+        return call->conn && call->conn->carrier ? call->conn->carrier : call->conn;
 }
 
 const agx_client_result *agx_client_call_result(const agx_client_call *call)
@@ -223,6 +226,16 @@ void agx_client_call_free(agx_client *c, agx_client_call *call, uint64_t now_ms)
 
 /* ---- wishes ---- */
 
+/* The shell knows nothing of streams. */
+static agx_list *first_to_close(agx_client *c)
+{
+        agx_list *node;
+
+        while ((node = agx_list_first(&c->closing)) && agx_container_of(node, agx_client_conn, link)->carrier)
+                free_conn(agx_container_of(node, agx_client_conn, link));
+        return node;
+}
+
 agx_client_wish agx_client_next_wish(agx_client *c)
 {
         agx_client_wish wish = {AGX_CLIENT_WISH_NONE, NULL};
@@ -234,7 +247,7 @@ agx_client_wish agx_client_next_wish(agx_client *c)
         } else if ((node = agx_list_first(&c->to_open))) {
                 wish = (agx_client_wish){AGX_CLIENT_WISH_OPEN, agx_container_of(node, agx_client_conn, link)};
                 agx_pool_move(c, wish.conn, CONN_OPENING, wish.conn->since_ms);
-        } else if ((node = agx_list_first(&c->closing))) {
+        } else if ((node = first_to_close(c))) {
                 wish = (agx_client_wish){AGX_CLIENT_WISH_CLOSE, agx_container_of(node, agx_client_conn, link)};
                 agx_list_unlink(node);
         }
@@ -287,6 +300,11 @@ void agx_client_input(agx_client *c, agx_client_conn *conn, agx_view bytes, uint
                 agx_pool_pump(c, now_ms);
                 return;
         }
+        if (conn->state == CONN_ASKING || conn->state == CONN_CARRIER) {
+                agx_fastlink_input(c, conn, bytes, now_ms);
+                agx_pool_pump(c, now_ms);
+                return;
+        }
         r = agx_httpconn_input(&conn->http, bytes);
         if (r < 0)
                 agx_pool_no_memory(c, conn, now_ms);
@@ -305,7 +323,7 @@ void agx_client_ended(agx_client *c, agx_client_conn *conn, const char *why, uin
 {
         if (conn->state == CONN_CLOSING)
                 return;
-        if (conn->state == CONN_LANE)
+        if (conn->state == CONN_LANE || conn->state == CONN_ASKING || conn->state == CONN_CARRIER)
                 agx_pool_broken(c, conn, why ? why : "it closed the connection", now_ms);
         else if (!why && agx_httpconn_eof(&conn->http) == AGX_HTTPCONN_E_REPLY)
                 agx_reply_read(c, conn, now_ms);
@@ -359,7 +377,8 @@ void agx_client_tick(agx_client *c, uint64_t now_ms)
 
 void agx_client_shutdown(agx_client *c, const char *why, uint64_t now_ms)
 {
-        agx_list *const conns[] = {&c->to_open, &c->opening, &c->idle, &c->busy, &c->draining, &c->lanes_open};
+        agx_list *const conns[] = {&c->to_open,  &c->opening,    &c->idle,    &c->busy,
+                                   &c->draining, &c->lanes_open, &c->carriers};
 
         agx_road_end(c, now_ms);
         for (size_t i = 0; i < sizeof(conns) / sizeof(conns[0]); ++i) {
@@ -384,12 +403,24 @@ void agx_client_shutdown(agx_client *c, const char *why, uint64_t now_ms)
 
 size_t agx_client_conn_pending(const agx_client_conn *conn, agx_view segments[2])
 {
-        return conn->state == CONN_LANE ? agx_siolink_pending(conn->sio, conn->lane, segments)
-                                        : agx_httpconn_pending(&conn->http, segments);
+        int n;
+
+        if (conn->state == CONN_LANE)
+                return agx_siolink_pending(conn->sio, conn->lane, segments);
+        if (conn->state != CONN_CARRIER)
+                return agx_httpconn_pending(&conn->http, segments);
+        n = agx_fast_pending(conn->fast, segments);
+        return n > 0 ? (size_t)n : 0;
 }
 
 void agx_client_conn_sent(agx_client_conn *conn, size_t n)
 {
+        if (conn->state == CONN_CARRIER) {
+                agx_fast_sent(conn->fast, n);
+                while (agx_fast_next_written(conn->fast))
+                        ;
+                return;
+        }
         if (conn->state != CONN_LANE) {
                 agx_httpconn_sent(&conn->http, n);
                 return;
@@ -400,6 +431,8 @@ void agx_client_conn_sent(agx_client_conn *conn, size_t n)
 
 agx_view agx_client_conn_place(agx_client_conn *conn)
 {
+        if (conn->state == CONN_CARRIER)
+                return agx_fastlink_place(conn);
         return conn->state == CONN_LANE ? AGX_VIEW_NULL : agx_httpconn_place(&conn->http);
 }
 
@@ -416,7 +449,7 @@ void *agx_client_conn_user(const agx_client_conn *conn)
 bool agx_client_conn_busy(const agx_client_conn *conn)
 {
         return conn->state == CONN_BUSY || conn->state == CONN_PROVING || conn->state == CONN_DRAINING ||
-               conn->state == CONN_LANE;
+               conn->state == CONN_LANE || conn->state == CONN_ASKING || conn->n_carried;
 }
 
 void agx_client_conn_free(agx_client *c, agx_client_conn *conn)
@@ -429,7 +462,7 @@ agx_client_counts agx_client_count(const agx_client *c)
 {
         return (agx_client_counts){.waiting = c->n_waiting,
                                    .pausing = c->n_paused,
-                                   .connections = c->n_conns + agx_road_lanes(c),
+                                   .connections = c->n_conns + agx_road_lanes(c) + c->n_carriers,
                                    .acks = c->n_acks,
                                    .linked = c->n_linked,
                                    .cancels = c->cancels.len / sizeof(agx_client_cancel),

@@ -21,6 +21,8 @@
  *    `http_sync_ms` every call goes over the link.
  *  - Every new link begins with the ids that are awaited. What the server never saw is sent again, in rising order, what
  *    it dropped fails, and so does what another instance may have begun.
+ *  - Where the server offers the fast wire, one connection carries all POSTs; what is said here of a connection that waits for
+ *    a reply holds for a stream of it. Where it does not, a POST takes a connection of its own.
  *  - A server that offers no Socket.IO is asked again by POST instead: after a loss, and with growing pauses after a 202;
  *    the arguments are not sent a second time.
  *  - A call that ends here before it has ended there (abandoned, or its deadline passed) is cancelled over the link.
@@ -55,6 +57,8 @@ typedef struct agx_client_config {
         unsigned jitter;                           /* percent by which delays vary, 0..100 */
         uint8_t session[AGX_CLIENT_SESSION_BYTES]; /* random */
         uint8_t seed[16];                          /* random and secret: jitter, WebSocket masks */
+        bool fast;   /* whether the fast wire may be asked for */
+        bool masked; /* whether frames on it are masked: see agx_fast_new() */
         bool link;                                 /* whether the second road may be taken */
         uint64_t http_sync_ms; /* with `link`: how long a POST waits for a result; UINT64_MAX: no POST */
         uint64_t grace_ms;     /* how long a cancelled target may take to end */

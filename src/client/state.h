@@ -8,18 +8,24 @@
  *     pool.c     connections: opening, proving, idle, growing, closing
  *     request.c  what is posted      reply.c  what came back
  *     road.c     the link: when there is one, what is said on it, what is heard
+ *     fast.c     the fast wire: one connection for many calls, where the server offers it
  *     flow.c     the items of calls that are streams
  *     side.c     side channels on it
  *
  * A call that is not taken by the shell is in one place: `resend` or `queue` (WAITING for a POST), `link_resend` or
  * `link_queue` (WAITING for the link), `paused`, its connection (SENT), `unasked` or `asked` (LINKED), `done`.
- * A connection is in one list: to_open, opening, idle, busy, draining, lanes_open or closing.
+ * A connection is in one list: to_open, opening, idle, busy, draining, lanes_open, carriers, spares or closing.
+ *
+ * A stream of the fast wire is a connection, too, as far as its call is concerned: one that is carried by another, costs
+ * nothing to open and is never seen by the shell.
  */
 #include "base/list.h"
 #include "base/map.h"
 #include "client/session.h"
 #include "client/siolink.h"
+#include "proto/fast.h"
 #include "proto/limits.h"
+#include "wire/ws_handshake.h"
 
 enum { AGX_CLIENT_ID_MAX = 2 * AGX_CLIENT_SESSION_BYTES + 1 + 20 };
 
@@ -73,6 +79,9 @@ typedef enum conn_state {
         CONN_IDLE,
         CONN_BUSY,
         CONN_DRAINING, /* the call was abandoned, the reply is still to come */
+        CONN_ASKING,   /* for the fast wire */
+        CONN_CARRIER,  /* of the fast wire */
+        CONN_SPARE,    /* a stream without a call */
         CONN_LANE,     /* a lane of the link, from its first request on */
         CONN_CLOSING   /* a CLOSE wish; then only agx_client_conn_free() */
 } conn_state;
@@ -90,8 +99,16 @@ struct agx_client_conn {
         uint64_t drained; /* DRAINING: counter to acknowledge */
         bool cancelled;   /* DRAINING: and to cancel, if it runs */
         bool is_lane;     /* made to be one of the link's */
-        agx_siolink_lane lane;
+        unsigned lane;
         agx_siolink *sio; /* LANE: the link, borrowed */
+        bool to_carry;    /* made to be the carrier */
+        agx_fast *fast;   /* CARRIER */
+        struct agx_client *client; /* CARRIER: whose */
+        size_t n_carried;          /* CARRIER: streams that wait for a reply */
+        agx_ws_opening opening; /* ASKING */
+        agx_client_conn *carrier; /* of a stream */
+        uint32_t stream;          /* its number; 0: none yet */
+        agx_fast_value value;     /* its request */
         void *user;
 };
 
@@ -100,6 +117,8 @@ struct agx_client {
         agx_client_config config; /* scalars only; the texts are in the buffers */
         agx_buf call_head;        /* a POST up to its length, for a server with a second road */
         agx_buf long_head;        /* and for one without */
+        uint64_t call_wait_ms, long_wait_ms; /* what these ask the server to wait */
+        agx_buf fast_head;        /* a GET that asks for the fast wire, up to what makes it one */
         agx_buf link_path;        /* of Socket.IO */
         agx_buf link_fields;      /* of every request for it */
         agx_buf health_head;      /* a GET up to its challenge */
@@ -126,12 +145,18 @@ struct agx_client {
         size_t ack_first, n_acks;
         agx_buf scratch;
         /* connections */
-        agx_list to_open, opening, idle, busy, draining, lanes_open, closing, writes;
+        agx_list to_open, opening, idle, busy, draining, lanes_open, carriers, spares, closing, writes;
         size_t n_conns, n_opening, n_idle, n_draining;
         unsigned failures;  /* to open one, in a row */
         uint64_t reopen_ms; /* not before */
         uint64_t grow_ms;   /* beyond AGX_CLIENT_IDLE_MAX, not before */
         size_t finished;    /* calls since it last grew so */
+        /* the fast wire */
+        agx_client_conn *carrier;  /* from the wish for it to its end, or NULL */
+        bool fast_absent;          /* this instance offers none, or something between does not let it pass */
+        uint32_t fast_stream;      /* the newest one's number */
+        size_t n_carriers, n_streams, n_spares;
+        agx_client_conn *fast_streams[AGX_FAST_STREAMS_MAX]; /* by number, modulo */
         /* streams */
         agx_list streaming, credits;
         size_t item_bytes; /* come, not taken */
@@ -237,8 +262,9 @@ uint64_t agx_flow_credit(const agx_client *c, const agx_client_call *call);
 void agx_flow_credited(agx_client_call *call);
 
 /* pool.c */
-/* `lane`: of the link, or AGX_SIOLINK_LANES: a connection for POSTs. 0 or -ENOMEM. */
-int agx_pool_open(agx_client *c, agx_siolink_lane lane, uint64_t now_ms);
+/* `lane`: of the link, or AGX_SIOLINK_LANES: a connection for POSTs, or AGX_POOL_CARRIER. 0 or -ENOMEM. */
+enum { AGX_POOL_CARRIER = AGX_SIOLINK_LANES + 1 };
+int agx_pool_open(agx_client *c, unsigned lane, uint64_t now_ms);
 void agx_pool_pump(agx_client *c, uint64_t now_ms);
 void agx_pool_release(agx_client *c, agx_client_conn *conn, uint64_t now_ms); /* its reply is read */
 void agx_pool_abandon(agx_client *c, agx_client_conn *conn, uint64_t now_ms); /* its call is no more */
@@ -249,6 +275,31 @@ void agx_pool_proved(agx_client *c, agx_client_conn *conn, uint64_t now_ms);
 void agx_pool_move(agx_client *c, agx_client_conn *conn, conn_state state, uint64_t now_ms);
 uint64_t agx_pool_timer(const agx_client *c);
 void agx_pool_tick(agx_client *c, uint64_t now_ms);
+/* Whether the whole request has been sent or will be, whatever becomes of its call. */
+bool agx_pool_has_sent(const agx_client_conn *conn);
+
+/* fast.c */
+bool agx_fastlink_is_open(const agx_client *c); /* whether calls may go by it */
+bool agx_fastlink_is_up(const agx_client *c);
+/* The carrier has proved itself: asks for the fast wire. */
+void agx_fastlink_begin(agx_client *c, agx_client_conn *conn, uint64_t now_ms);
+void agx_fastlink_input(agx_client *c, agx_client_conn *conn, agx_view in, uint64_t now_ms);
+/* A stream for a call, or NULL: all are taken, or there is no memory for it. */
+agx_client_conn *agx_fastlink_stream(agx_client *c, uint64_t now_ms);
+/* The request in the stream's `http` goes out. */
+void agx_fastlink_send(agx_client *c, agx_client_conn *conn);
+/* Nothing of a stream's request is looked at any more. */
+void agx_fastlink_withdraw(agx_client *c, agx_client_conn *conn);
+/* Its number is free. */
+void agx_fastlink_leave(agx_client *c, agx_client_conn *conn);
+/* The stream has no call any more, and no reply is to come. */
+void agx_fastlink_spare(agx_client *c, agx_client_conn *conn, uint64_t now_ms);
+/* The instance may have become known to be another one. */
+void agx_fastlink_learned(agx_client *c);
+/* A place for the next bytes of a large reply. */
+agx_view agx_fastlink_place(agx_client_conn *conn);
+/* The carrier is going: so do its streams. */
+void agx_fastlink_lost(agx_client *c, agx_client_conn *conn, const char *why, uint64_t now_ms);
 
 /* request.c */
 /* A request line whose path lies below the prefix; all of a GET /health but its challenge and its end; Host, token and
@@ -260,6 +311,7 @@ int agx_request_heads(agx_client *c, const agx_client_config *config);
 /* 0, AGX_BUF_E_FULL: too large to be sent, -ENOMEM */
 int agx_request_call(agx_client *c, agx_client_conn *conn, agx_client_call *call);
 int agx_request_health(agx_client *c, agx_client_conn *conn);
+int agx_request_fast(agx_client *c, agx_client_conn *conn);
 
 /* reply.c */
 void agx_reply_read(agx_client *c, agx_client_conn *conn, uint64_t now_ms);

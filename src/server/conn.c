@@ -8,6 +8,7 @@
  */
 #include "server/conn.h"
 #include "base/err.h"
+#include "proto/fast.h"
 #include "proto/limits.h"
 #include "proto/proof.h"
 #include "server/answer.h"
@@ -156,6 +157,7 @@ static const struct {
         {{"/call", 5}, {"POST", 4}, AGX_ROUTE_CALL, false},
         {{"/socket.io/", 11}, {"GET, POST", 9}, AGX_ROUTE_SIO, false},
         {{"/conduit", 8}, {"GET", 3}, AGX_ROUTE_CONDUIT, false},
+        {{"/agentix", 8}, {"GET", 3}, AGX_ROUTE_FAST, false},
 };
 
 enum { N_ROUTES = sizeof(routes) / sizeof(routes[0]) };
@@ -252,8 +254,23 @@ static agx_view parameter(agx_view target, agx_view name)
 
 static verdict judge_upgrade(agx_conn *c, const agx_http1_head *head)
 {
-        if (agx_ws_check_request(head, NULL, 0, &c->sio.upgrade))
-                return (verdict){400, c->sio.upgrade.reason, AGX_VIEW_NULL};
+        if (agx_ws_check_request(head, NULL, 0, &c->upgrade))
+                return (verdict){400, c->upgrade.reason, AGX_VIEW_NULL};
+        return (verdict){0};
+}
+
+static verdict judge_fast(agx_conn *c, const agx_http1_head *head)
+{
+        static const agx_view ours[] = {{AGX_FAST_PROTOCOL, sizeof(AGX_FAST_PROTOCOL) - 1}};
+
+        if (agx_ws_check_request(head, ours, 1, &c->upgrade))
+                return (verdict){400, c->upgrade.reason, AGX_VIEW_NULL};
+        if (!c->upgrade.protocol.p)
+                return (verdict){400, "the subprotocol must be " AGX_FAST_PROTOCOL, AGX_VIEW_NULL};
+        if (!session_ok(head, &c->session) || !c->session.p)
+                return (verdict){400, "a missing or malformed Agentix-Session", AGX_VIEW_NULL};
+        if (c->site->draining)
+                return (verdict){503, "the server is shutting down", AGX_VIEW_NULL};
         return (verdict){0};
 }
 
@@ -334,6 +351,8 @@ static verdict judge(agx_conn *c, const agx_http1_head *head)
                 return judge_sio(c, head);
         if (c->route == AGX_ROUTE_CONDUIT)
                 return judge_conduit(c, head);
+        if (c->route == AGX_ROUTE_FAST)
+                return judge_fast(c, head);
         return c->route == AGX_ROUTE_CALL ? judge_call(c, head) : judge_health(c, head);
 }
 
@@ -430,6 +449,8 @@ static int on_end(agx_conn *c, uint64_t now, agx_conn_wish *wish)
         }
         if (c->state == AGX_CONN_BODY && c->route == AGX_ROUTE_CONDUIT)
                 return ask(c, UINT64_MAX, AGX_CONN_CONDUIT, wish);
+        if (c->state == AGX_CONN_BODY && c->route == AGX_ROUTE_FAST)
+                return ask(c, UINT64_MAX, AGX_CONN_FAST, wish);
         if (c->state == AGX_CONN_BODY && c->route == AGX_ROUTE_CALL) {
                 if (agx_call_request_get(body, &c->request, &why))
                         return ask(c, now + c->wait_ms, AGX_CONN_SUBMIT, wish);
@@ -640,7 +661,7 @@ int agx_conn_reply_refusal(agx_conn *c, uint64_t now, unsigned status, const cha
 
 int agx_conn_reply_upgrade(agx_conn *c)
 {
-        int r = agx_ws_put_reply(c->out, &c->sio.upgrade);
+        int r = agx_ws_put_reply(c->out, &c->upgrade);
 
         drop_body(c);
         c->state = AGX_CONN_UPGRADED;

@@ -6,7 +6,7 @@
  *
  *     agx_conn_next()   as long as there is input; does what its wish says
  *     agx_conn_tick()   when agx_conn_deadline() has passed
- *     agx_conn_reply_*  exactly one for each AGX_CONN_SUBMIT, AGX_CONN_SIO and AGX_CONN_CONDUIT
+ *     agx_conn_reply_*  exactly one for each AGX_CONN_SUBMIT, AGX_CONN_SIO, AGX_CONN_FAST and AGX_CONN_CONDUIT
  *
  * Responses are appended to the buffer given at init. Times are monotonic milliseconds.
  */
@@ -26,6 +26,7 @@ typedef enum agx_conn_wish {
         AGX_CONN_INPUT,  /* all input is used: come with more */
         AGX_CONN_SUBMIT, /* .request and .session are complete: reply at once or later; they live as long as the input */
         AGX_CONN_SIO, /* .sio is complete, a request of a Socket.IO client: reply at once or later; it lives likewise */
+        AGX_CONN_FAST, /* a request for the fast wire, of .session: reply with agx_conn_reply_upgrade() */
         AGX_CONN_CONDUIT, /* the connection is to become the worker's, under the name .conduit: reply at once */
         AGX_CONN_WAIT,    /* a reply is outstanding: keep the rest of the input */
         AGX_CONN_LATE,    /* agx_conn_tick() only: the caller's patience is over; say agx_conn_reply_accepted() */
@@ -43,7 +44,13 @@ typedef enum agx_conn_state {
         AGX_CONN_UPGRADED /* what comes is not HTTP any more: it is not given here */
 } agx_conn_state;
 
-typedef enum agx_conn_route { AGX_ROUTE_HEALTH, AGX_ROUTE_CALL, AGX_ROUTE_SIO, AGX_ROUTE_CONDUIT } agx_conn_route;
+typedef enum agx_conn_route {
+        AGX_ROUTE_HEALTH,
+        AGX_ROUTE_CALL,
+        AGX_ROUTE_SIO,
+        AGX_ROUTE_FAST,
+        AGX_ROUTE_CONDUIT
+} agx_conn_route;
 
 /* What a request to /socket.io/ asks for. */
 typedef struct agx_conn_sio {
@@ -51,7 +58,6 @@ typedef struct agx_conn_sio {
         bool websocket;
         bool post;
         agx_view body; /* of a POST */
-        agx_ws_request upgrade;
 } agx_conn_sio;
 
 typedef struct agx_conn {
@@ -81,6 +87,7 @@ typedef struct agx_conn {
         agx_call_request request;
         agx_conn_sio sio;
         agx_view conduit;
+        agx_ws_request upgrade; /* to a WebSocket */
 } agx_conn;
 
 /* 0 or -ENOMEM. `now`: the moment it was accepted. */

@@ -12,6 +12,7 @@
 #include "server/http_uv.h"
 #include "base/err.h"
 #include "proto/limits.h"
+#include "server/fast_uv.h"
 #include "server/server_uv.h"
 #include "server/sio_uv.h"
 
@@ -25,6 +26,12 @@ static void pump(agx_http *h);
 static uint64_t now_of(agx_http *h)
 {
         return agx_loop_now(&h->server->loop);
+}
+
+/* What comes is not HTTP any more. */
+static bool is_upgraded(const agx_http *h)
+{
+        return h->ws || h->fast;
 }
 
 static agx_ledger *ledger_of(agx_http *h)
@@ -56,6 +63,7 @@ static void abandon(agx_http *h)
                 h->call->waiter = NULL;
         h->call = NULL;
         agx_sio_lost(h);
+        agx_fast_road_lost(h);
 }
 
 static void part_closed(agx_http *h)
@@ -68,6 +76,7 @@ static void part_closed(agx_http *h)
         agx_conn_deinit(&h->conn);
         agx_buf_deinit(&h->ahead);
         agx_ws_free(h->ws);
+        agx_fast_road_free(h);
         free(h);
         agx_server_connection_closed(server);
 }
@@ -115,6 +124,10 @@ void agx_http_drain(agx_http *h)
 {
         if (h->ending || h->call || h->running || h->session)
                 return;
+        if (h->fast) {
+                agx_fast_road_drain(h);
+                return;
+        }
         h->conn.state = AGX_CONN_CLOSING;
         finish(h);
 }
@@ -304,6 +317,9 @@ static bool carry_out(agx_http *h, agx_conn_wish wish)
         case AGX_CONN_CONDUIT:
                 r = begin_leaving(h);
                 break;
+        case AGX_CONN_FAST:
+                r = agx_fast_road_begin(h);
+                break;
         case AGX_CONN_CLOSE:
                 finish(h);
                 return false;
@@ -326,7 +342,7 @@ static void feed(agx_http *h, agx_view *in)
         agx_conn_wish wish;
 
         h->running = true;
-        while (!h->ending && !agx_stream_closing(&h->stream) && !h->ws && !h->leaving && !must_wait(h)) {
+        while (!h->ending && !agx_stream_closing(&h->stream) && !is_upgraded(h) && !h->leaving && !must_wait(h)) {
                 if (agx_conn_next(&h->conn, now_of(h), in, &wish)) {
                         failed(h);
                         break;
@@ -339,7 +355,7 @@ static void feed(agx_http *h, agx_view *in)
         if (agx_stream_closing(&h->stream))
                 return;
         agx_stream_touch(&h->stream);
-        if (!h->ending)
+        if (!h->ending && !h->fast)
                 agx_deadline_set(&h->deadline, agx_conn_deadline(&h->conn));
 }
 
@@ -351,6 +367,14 @@ static void read_or_pause(agx_http *h)
                 failed(h);
 }
 
+static void feed_upgraded(agx_http *h, agx_view in)
+{
+        if (h->fast)
+                agx_fast_road_feed(h, in);
+        else
+                agx_sio_feed(h, in);
+}
+
 /* What waited behind the upgrade is the WebSocket's. */
 static void hand_over(agx_http *h)
 {
@@ -358,14 +382,14 @@ static void hand_over(agx_http *h)
 
         h->ahead = AGX_BUF_NULL(0);
         if (rest.len && !agx_stream_closing(&h->stream))
-                agx_sio_feed(h, agx_buf_view(&rest));
+                feed_upgraded(h, agx_buf_view(&rest));
         agx_buf_deinit(&rest);
 }
 
 /* Goes on with what waited, if it need not wait any longer. */
 static void pump(agx_http *h)
 {
-        if (h->running || h->ending || h->ws || h->leaving || agx_stream_closing(&h->stream))
+        if (h->running || h->ending || is_upgraded(h) || h->leaving || agx_stream_closing(&h->stream))
                 return;
         if (h->ahead.len) {
                 agx_view rest = agx_buf_view(&h->ahead);
@@ -379,7 +403,7 @@ static void pump(agx_http *h)
 
                 feed(h, &none);
         }
-        if (h->ws)
+        if (is_upgraded(h))
                 hand_over(h);
         else if (h->leaving && h->ahead.len) /* it did not wait for the 101 */
                 failed(h);
@@ -398,13 +422,13 @@ static void on_data(agx_stream *stream, agx_view in)
 
         if (h->ending)
                 return;
-        if (!h->ahead.len && !h->ws) {
+        if (!h->ahead.len && !is_upgraded(h)) {
                 feed(h, &in);
                 if (h->ending || agx_stream_closing(stream))
                         return;
         }
-        if (h->ws) {
-                agx_sio_feed(h, in);
+        if (is_upgraded(h)) {
+                feed_upgraded(h, in);
                 return;
         }
         if (in.n && (h->leaving || agx_buf_append_view(&h->ahead, in))) /* leaving: it did not wait for the 101 */
@@ -419,7 +443,9 @@ static void on_place(agx_stream *stream, uv_buf_t *place)
         char *at;
         size_t n;
 
-        if (!h->ending && !h->ws && !h->ahead.len && !must_wait(h) && agx_conn_place(&h->conn, &at, &n))
+        if (h->ending || h->ws || h->ahead.len)
+                return;
+        if (h->fast ? agx_fast_road_place(h, &at, &n) : !must_wait(h) && agx_conn_place(&h->conn, &at, &n))
                 *place = uv_buf_init(at, (unsigned)n);
 }
 
@@ -430,7 +456,7 @@ static void on_ended(agx_stream *stream, int error)
         agx_http *h = agx_container_of(stream, agx_http, stream);
 
         h->ended = true;
-        if (!error && !h->call && !h->session && agx_stream_queued(stream))
+        if (!error && !h->call && !h->session && !h->fast && agx_stream_queued(stream))
                 finish(h); /* it may still read what it asked for */
         else
                 agx_http_close(h);
@@ -445,6 +471,8 @@ static void on_drained(agx_stream *stream)
                 leave(h);
         } else if (!h->ending && h->ws) {
                 agx_sio_drained(h);
+        } else if (!h->ending && h->fast) {
+                agx_fast_road_drained(h);
         } else if (!h->ending) {
                 agx_conn_drained(&h->conn, now_of(h));
                 pump(h);
@@ -480,6 +508,10 @@ static void on_deadline(agx_deadline *d)
 
         if (makes_progress(h)) {
                 agx_deadline_set(d, now_of(h) + AGX_HTTP_IDLE_MS);
+                return;
+        }
+        if (h->fast && !h->ending) {
+                agx_fast_road_tick(h);
                 return;
         }
         if (h->ending || agx_conn_tick(&h->conn, now_of(h), &wish)) {

@@ -12,6 +12,7 @@
 typedef struct agx_server agx_server;
 typedef struct agx_sio_session agx_sio_session;
 typedef struct agx_ws agx_ws;
+typedef struct agx_fast_road agx_fast_road;
 
 typedef struct agx_http {
         agx_list node; /* in the server's list */
@@ -24,7 +25,8 @@ typedef struct agx_http {
         agx_call *call;           /* what it waits for */
         agx_call *settling;       /* its result is being written */
         agx_sio_session *session; /* whose GET waits here, or whose WebSocket this is */
-        agx_ws *ws;               /* since the upgrade */
+        agx_ws *ws;               /* since the upgrade to Socket.IO's WebSocket */
+        agx_fast_road *fast;      /* since the upgrade to the fast wire */
         bool framed;              /* a message of the session is under way in it */
         bool running;             /* the brain is being fed: no second feeding inside */
         bool ending;              /* nothing more is read but to be dropped */

@@ -25,12 +25,14 @@ typedef struct agx_ws_bounds {
         size_t message_max;   /* bytes of one incoming message */
         size_t fragments_max; /* frames of one incoming message */
         size_t frame_out;     /* bytes of payload in one outgoing frame, > 0 */
+        bool pieces;          /* incoming binary messages are given piece by piece, as they come */
 } agx_ws_bounds;
 
 typedef enum agx_ws_kind {
         AGX_WS_MORE, /* all input used, nothing to report */
         AGX_WS_TEXT,
         AGX_WS_BINARY,
+        AGX_WS_PIECE, /* of a binary message, if bounds.pieces: never joined, maybe empty; .last ends it */
         AGX_WS_PING, /* its answer waits to be pulled */
         AGX_WS_PONG,
         AGX_WS_CLOSE /* the peer sends nothing more; what comes all the same is dropped */
@@ -40,6 +42,7 @@ typedef struct agx_ws_event {
         agx_ws_kind kind;
         agx_view data; /* the message, the control frame's payload, or the reason of a close */
         uint16_t code; /* CLOSE: why; AGX_WS_NO_CODE if it did not say */
+        bool last;     /* PIECE */
 } agx_ws_event;
 
 enum {
@@ -98,6 +101,9 @@ int agx_ws_next(agx_ws *ws, agx_view *in, agx_ws_event *event);
 /* Moves the message of `event`, the last one given, into `message` (empty, with a ceiling that fits): without copying if
  * it was joined in memory of ours. Its view stays good as long as `message`. 0 or -ENOMEM. */
 int agx_ws_take(agx_ws *ws, agx_ws_event *event, agx_buf *message);
+/* How many bytes of a message in pieces come next as they are, with no mask to be taken off: these may be read to any
+ * place, if they are then given to agx_ws_next() from there. */
+size_t agx_ws_passing(const agx_ws *ws);
 /* The close code of an error of agx_ws_next(), and a few words on it, static. */
 uint16_t agx_ws_error_code(int error);
 const char *agx_ws_error_text(int error);

@@ -4,11 +4,14 @@
  * size of a message as soon as its frame's length is complete, text at the first byte that cannot be.
  *
  * A message is joined in one buffer, each byte copied and unmasked once. Only a frame that is the whole message, is not
- * masked and lies whole in the input is shown in place.
+ * masked and lies whole in the input is shown in place. A message in pieces is never joined: a piece lies in the input, or, unmasked,
+ * in the same buffer.
  */
 #include "base/err.h"
 #include "base/utf8.h"
 #include "wire/ws_state.h"
+
+enum { PIECE_MAX = 64 * 1024 };
 
 typedef enum step {
         STEP_MORE,  /* needs more input */
@@ -66,6 +69,18 @@ static void begin_message(agx_ws *ws)
         ws->text = ws->opcode == AGX_WS_OP_TEXT;
         ws->fragments = 0;
         ws->utf8 = (agx_utf8_run){0};
+        ws->given = 0;
+}
+
+static bool in_pieces(const agx_ws *ws)
+{
+        return ws->bounds.pieces && !ws->text && !is_control(ws);
+}
+
+/* Bytes of the message that were taken. */
+static uint64_t taken(const agx_ws *ws)
+{
+        return in_pieces(ws) ? ws->given : ws->message.len;
 }
 
 static step read_flags(agx_ws *ws, agx_view *in, agx_ws_event *event)
@@ -95,7 +110,7 @@ static step read_flags(agx_ws *ws, agx_view *in, agx_ws_event *event)
 /* The length is known: holds it against the bound and goes on to the mask or the payload. */
 static step end_length(agx_ws *ws)
 {
-        if (!is_control(ws) && ws->left > ws->bounds.message_max - ws->message.len)
+        if (!is_control(ws) && ws->left > ws->bounds.message_max - taken(ws))
                 return fail(ws, AGX_WS_E_MESSAGE_SIZE);
         ws->n_mask = ws->mask_at = 0;
         ws->n_control = 0;
@@ -202,11 +217,58 @@ static int store(agx_ws *ws, agx_view bytes)
         return !ws->text || agx_utf8_run_feed(&ws->utf8, agx_view_of(at, bytes.n)) ? 0 : AGX_WS_E_TEXT;
 }
 
+/* ---- messages in pieces ---- */
+
+static bool is_plain(const agx_ws *ws)
+{
+        static const uint8_t none[4];
+
+        return !ws->masked || memcmp(ws->mask, none, sizeof(none)) == 0;
+}
+
+size_t agx_ws_passing(const agx_ws *ws)
+{
+        return ws->state == AGX_WS_STATE_DATA && in_pieces(ws) && is_plain(ws) && !ws->error ? (size_t)ws->left : 0;
+}
+
+static step tell_piece(agx_ws *ws, agx_view data, agx_ws_event *event)
+{
+        if (!ws->left)
+                ws->state = AGX_WS_STATE_FLAGS;
+        *event = (agx_ws_event){.kind = AGX_WS_PIECE, .data = data, .last = !ws->left && ws->fin};
+        ws->told = true;
+        if (event->last)
+                ws->in_message = false;
+        return STEP_EVENT;
+}
+
+static step read_piece(agx_ws *ws, agx_view *in, agx_ws_event *event)
+{
+        agx_view bytes = agx_view_first(*in, ws->left < in->n ? (size_t)ws->left : in->n);
+        int r;
+
+        if (!in->n && ws->left)
+                return STEP_MORE;
+        if (!is_plain(ws)) {
+                bytes = agx_view_first(bytes, PIECE_MAX);
+                r = store(ws, bytes);
+                if (r)
+                        return fail(ws, r);
+        } else {
+                ws->left -= bytes.n;
+        }
+        ws->given += bytes.n;
+        *in = agx_view_from(*in, bytes.n);
+        return tell_piece(ws, is_plain(ws) ? bytes : agx_buf_view(&ws->message), event);
+}
+
 static step read_data(agx_ws *ws, agx_view *in, agx_ws_event *event)
 {
         agx_view bytes;
         int r;
 
+        if (in_pieces(ws))
+                return read_piece(ws, in, event);
         if (!ws->left)
                 return end_data(ws, event);
         if (!in->n)

@@ -52,6 +52,7 @@ struct agx_ws {
         bool text;
         bool told; /* the event has been given: the memory is free at the next verb */
         size_t fragments;
+        uint64_t given; /* bytes of a message in pieces */
         agx_utf8_run utf8;
         agx_buf message;
 

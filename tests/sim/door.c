@@ -296,6 +296,7 @@ static bool carry_out(sim_door *d, agx_conn_wish wish)
         case AGX_CONN_SUBMIT:
                 r = submit(d);
                 break;
+        case AGX_CONN_FAST:
         case AGX_CONN_SIO:
                 r = sim_lobby_request(d);
                 break;
