@@ -636,7 +636,7 @@ static int parse(options *o, PyObject *args, PyObject *kwargs)
 {
         static char *names[] = {"shell",  "unix_path", "host",    "port",      "authority", "prefix", "headers",
                                 "token",  "secure",    "timeout", "reconnect", "attempts",  "delay",  "delay_max",
-                                "jitter", "http_sync", "grace",   "deadline",  "load_here", "fast", NULL};
+                                "jitter", "http_sync", "grace",   "deadline",  "load_here", "fast",   NULL};
 
         if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O$z#zis#s#s#z#pdpIddddddnp:ClientCore", names, &o->shell,
                                          &o->unix_path, &o->n_unix_path, &o->host, &o->port, &o->authority,

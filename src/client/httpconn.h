@@ -35,7 +35,7 @@ typedef struct agx_httpconn {
         bool discard;
         bool switching; /* the request asks for a 101; the caller's to set after agx_httpconn_begin() */
         agx_view rest;  /* with E_SWITCHED; lies in the input */
-        bool reusable; /* after a complete reply: another request may follow */
+        bool reusable;  /* after a complete reply: another request may follow */
         const char *why;
 } agx_httpconn;
 

@@ -461,7 +461,8 @@ static size_t wanted(agx_client *c, uint64_t now_ms)
         const agx_client_call *ready = agx_calls_ready(c);
         size_t n = agx_fastlink_is_open(c) ? 1 : c->n_waiting;
 
-        if (!ready || goes_fast(c, ready) || n <= c->n_opening || now_ms < c->reopen_ms || c->n_opening >= AGX_CLIENT_OPENING_MAX)
+        if (!ready || goes_fast(c, ready) || n <= c->n_opening || now_ms < c->reopen_ms ||
+            c->n_opening >= AGX_CLIENT_OPENING_MAX)
                 return 0;
         n = at_most(n - c->n_opening, AGX_CLIENT_OPENING_MAX - c->n_opening);
         if (c->n_conns < AGX_CLIENT_IDLE_MAX) {

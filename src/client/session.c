@@ -12,10 +12,10 @@
 
 static void init_lists(agx_client *c)
 {
-        agx_list *const lists[] = {&c->resend,     &c->queue,   &c->paused,  &c->unanswered, &c->deadlines,
-                                   &c->done,       &c->to_open, &c->opening, &c->idle,       &c->busy,
-                                   &c->draining,   &c->closing, &c->writes,  &c->lanes_open, &c->link_resend,
-                                   &c->link_queue, &c->unasked, &c->asked,   &c->streaming,  &c->credits,
+        agx_list *const lists[] = {&c->resend,     &c->queue,   &c->paused,   &c->unanswered, &c->deadlines,
+                                   &c->done,       &c->to_open, &c->opening,  &c->idle,       &c->busy,
+                                   &c->draining,   &c->closing, &c->writes,   &c->lanes_open, &c->link_resend,
+                                   &c->link_queue, &c->unasked, &c->asked,    &c->streaming,  &c->credits,
                                    &c->spaces,     &c->events,  &c->carriers, &c->spares};
 
         for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); ++i)
@@ -94,7 +94,7 @@ void agx_client_free(agx_client *c)
 {
         agx_list *const calls[] = {&c->resend,      &c->queue,      &c->paused,  &c->done,
                                    &c->link_resend, &c->link_queue, &c->unasked, &c->asked};
-        agx_list *const conns[] = {&c->carriers, &c->to_open,    &c->opening, &c->idle,  &c->busy,
+        agx_list *const conns[] = {&c->carriers, &c->to_open,    &c->opening, &c->idle,   &c->busy,
                                    &c->draining, &c->lanes_open, &c->spares,  &c->closing};
 
         if (c->link)

@@ -57,8 +57,8 @@ typedef struct agx_client_config {
         unsigned jitter;                           /* percent by which delays vary, 0..100 */
         uint8_t session[AGX_CLIENT_SESSION_BYTES]; /* random */
         uint8_t seed[16];                          /* random and secret: jitter, WebSocket masks */
-        bool fast;   /* whether the fast wire may be asked for */
-        bool masked; /* whether frames on it are masked: see agx_fast_new() */
+        bool fast;                                 /* whether the fast wire may be asked for */
+        bool masked;                               /* whether frames on it are masked: see agx_fast_new() */
         bool link;                                 /* whether the second road may be taken */
         uint64_t http_sync_ms; /* with `link`: how long a POST waits for a result; UINT64_MAX: no POST */
         uint64_t grace_ms;     /* how long a cancelled target may take to end */

@@ -100,28 +100,28 @@ struct agx_client_conn {
         bool cancelled;   /* DRAINING: and to cancel, if it runs */
         bool is_lane;     /* made to be one of the link's */
         unsigned lane;
-        agx_siolink *sio; /* LANE: the link, borrowed */
-        bool to_carry;    /* made to be the carrier */
-        agx_fast *fast;   /* CARRIER */
+        agx_siolink *sio;          /* LANE: the link, borrowed */
+        bool to_carry;             /* made to be the carrier */
+        agx_fast *fast;            /* CARRIER */
         struct agx_client *client; /* CARRIER: whose */
         size_t n_carried;          /* CARRIER: streams that wait for a reply */
-        agx_ws_opening opening; /* ASKING */
-        agx_client_conn *carrier; /* of a stream */
-        uint32_t stream;          /* its number; 0: none yet */
-        agx_fast_value value;     /* its request */
+        agx_ws_opening opening;    /* ASKING */
+        agx_client_conn *carrier;  /* of a stream */
+        uint32_t stream;           /* its number; 0: none yet */
+        agx_fast_value value;      /* its request */
         void *user;
 };
 
 struct agx_client {
         /* what it was told */
-        agx_client_config config; /* scalars only; the texts are in the buffers */
-        agx_buf call_head;        /* a POST up to its length, for a server with a second road */
-        agx_buf long_head;        /* and for one without */
+        agx_client_config config;            /* scalars only; the texts are in the buffers */
+        agx_buf call_head;                   /* a POST up to its length, for a server with a second road */
+        agx_buf long_head;                   /* and for one without */
         uint64_t call_wait_ms, long_wait_ms; /* what these ask the server to wait */
-        agx_buf fast_head;        /* a GET that asks for the fast wire, up to what makes it one */
-        agx_buf link_path;        /* of Socket.IO */
-        agx_buf link_fields;      /* of every request for it */
-        agx_buf health_head;      /* a GET up to its challenge */
+        agx_buf fast_head;                   /* a GET that asks for the fast wire, up to what makes it one */
+        agx_buf link_path;                   /* of Socket.IO */
+        agx_buf link_fields;                 /* of every request for it */
+        agx_buf health_head;                 /* a GET up to its challenge */
         agx_buf token;
         char name[2 * AGX_CLIENT_SESSION_BYTES + 1];
         uint64_t random;
@@ -152,9 +152,9 @@ struct agx_client {
         uint64_t grow_ms;   /* beyond AGX_CLIENT_IDLE_MAX, not before */
         size_t finished;    /* calls since it last grew so */
         /* the fast wire */
-        agx_client_conn *carrier;  /* from the wish for it to its end, or NULL */
-        bool fast_absent;          /* this instance offers none, or something between does not let it pass */
-        uint32_t fast_stream;      /* the newest one's number */
+        agx_client_conn *carrier; /* from the wish for it to its end, or NULL */
+        bool fast_absent;         /* this instance offers none, or something between does not let it pass */
+        uint32_t fast_stream;     /* the newest one's number */
         size_t n_carriers, n_streams, n_spares;
         agx_client_conn *fast_streams[AGX_FAST_STREAMS_MAX]; /* by number, modulo */
         /* streams */

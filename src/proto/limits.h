@@ -36,11 +36,11 @@
 #define AGX_MAX_CONNECTIONS 4096   /* accepted connections of one server; more wait in the kernel's queue */
 
 /* The fast wire, between our own ends. */
-#define AGX_FAST_FRAME_MAX (256u << 10)   /* bytes of one frame with its head */
-#define AGX_FAST_FRAGMENTS_MAX 4096       /* WebSocket frames that an intermediary may cut one into */
-#define AGX_FAST_STREAMS_MAX 1024         /* requests under way on one connection; more wait at their sender */
-#define AGX_FAST_SMALL_BYTES (64u << 10)  /* bytes of a value that goes before larger ones */
-#define AGX_FAST_OUT_LOW (256u << 10)     /* bytes that wait on a connection before replies wait in the ledger */
+#define AGX_FAST_FRAME_MAX (256u << 10)  /* bytes of one frame with its head */
+#define AGX_FAST_FRAGMENTS_MAX 4096      /* WebSocket frames that an intermediary may cut one into */
+#define AGX_FAST_STREAMS_MAX 1024        /* requests under way on one connection; more wait at their sender */
+#define AGX_FAST_SMALL_BYTES (64u << 10) /* bytes of a value that goes before larger ones */
+#define AGX_FAST_OUT_LOW (256u << 10)    /* bytes that wait on a connection before replies wait in the ledger */
 
 /* Socket.IO. */
 #define AGX_SIO_SESSIONS_MAX 4096        /* Engine.IO sessions of one server; above: 503 */

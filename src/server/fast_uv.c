@@ -60,14 +60,25 @@ static void settle_all(agx_http *h, bool written)
 
 /* ---- calls ---- */
 
-/* `kept`: the ledger may drop it any moment. */
-static int write_outcome(agx_fast_stream *s, agx_call *call, bool kept)
+static int put_outcome(agx_fast_stream *s, const agx_call *call, bool copy)
 {
         if (!call->ok && !call->payload.len)
                 return agx_fastconn_reply_unavailable(s);
+        return agx_fastconn_reply_result(s, call->ok, agx_buf_view(&call->payload), copy);
+}
+
+/* `kept`: the ledger may drop it any moment. */
+static int write_outcome(agx_http *h, agx_fast_stream *s, agx_call *call, bool kept)
+{
+        int r = put_outcome(s, call, kept);
+
         s->settling = kept ? NULL : call;
         call->waiter = kept ? NULL : &s->waiter;
-        return agx_fastconn_reply_result(s, call->ok, agx_buf_view(&call->payload), kept);
+        if (!kept)
+                return r;
+        agx_ledger_answered(h->server->calls.ledger, call, now_of(h));
+        agx_server_ledger_touched(h->server);
+        return r;
 }
 
 static void on_deliver(agx_waiter *waiter, agx_call *call)
@@ -76,7 +87,7 @@ static void on_deliver(agx_waiter *waiter, agx_call *call)
         agx_http *h = http_of(waiter, &s);
 
         s->call = NULL;
-        if (write_outcome(s, call, false))
+        if (write_outcome(h, s, call, false))
                 agx_http_close(h);
         else
                 pump(h);
@@ -118,13 +129,13 @@ static void wait_for(agx_fast_stream *s, agx_call *call)
         s->call = call;
 }
 
-static int answer_ended(agx_fast_stream *s, agx_call *call)
+static int answer_ended(agx_http *h, agx_fast_stream *s, agx_call *call)
 {
         agx_waiter *other = call->waiter;
 
         if (other)
                 other->forget(other, call);
-        return write_outcome(s, call, call->kept);
+        return write_outcome(h, s, call, call->kept);
 }
 
 static int act(agx_http *h, agx_fast_stream *s, agx_submit verdict, agx_call *call, const agx_fault *fault)
@@ -143,7 +154,7 @@ static int act(agx_http *h, agx_fast_stream *s, agx_submit verdict, agx_call *ca
         case AGX_SUBMIT_ENDED:
                 if (call->items.next) /* a stream's end comes after its items, and those on the link */
                         return agx_fastconn_reply_accepted(s, agx_call_id(call));
-                return answer_ended(s, call);
+                return answer_ended(h, s, call);
         case AGX_SUBMIT_FAULT:
                 return agx_fastconn_reply_fault(s, fault);
         }
@@ -205,7 +216,7 @@ static bool send_some(agx_http *h)
 
 static void pump(agx_http *h)
 {
-        if (h->fast->feeding || agx_stream_closing(&h->stream))
+        if (h->fast->feeding || h->ending || agx_stream_closing(&h->stream))
                 return;
         while (agx_stream_queued(&h->stream) < AGX_FAST_OUT_LOW && send_some(h))
                 ;

@@ -33,7 +33,7 @@ typedef enum agx_ws_kind {
         AGX_WS_TEXT,
         AGX_WS_BINARY,
         AGX_WS_PIECE, /* of a binary message, if bounds.pieces: never joined, maybe empty; .last ends it */
-        AGX_WS_PING, /* its answer waits to be pulled */
+        AGX_WS_PING,  /* its answer waits to be pulled */
         AGX_WS_PONG,
         AGX_WS_CLOSE /* the peer sends nothing more; what comes all the same is dropped */
 } agx_ws_kind;

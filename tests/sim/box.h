@@ -3,6 +3,7 @@
 /* Inside the box: what its shells know of each other. */
 #include "sim.h"
 
+#include "server/fastconn.h"
 #include "server/rpc.h"
 #include "server/sio_conn.h"
 #include "wire/ws.h"
@@ -111,6 +112,7 @@ struct sim_door {
         agx_call *call, *settling;
         sim_lobby *lobby;
         agx_ws *ws;
+        struct sim_fast *fast;
         bool framed, running, ending, ended, shut, closed, wrote;
         size_t last_queued;
         uint64_t paused_at;
@@ -129,6 +131,18 @@ static inline size_t sim_door_queued(const sim_door *d)
 {
         return d->out.len;
 }
+
+/* ---- the fast wire, on a door ---- */
+
+typedef struct sim_fast sim_fast;
+int sim_fast_begin(sim_door *d);
+void sim_fast_feed(sim_door *d, agx_view in);
+void sim_fast_drained(sim_door *d);
+void sim_fast_tick(sim_door *d);
+void sim_fast_drain(sim_door *d);
+void sim_fast_lost(sim_door *d);
+void sim_fast_free(sim_door *d);
+size_t sim_fast_replies(const sim_door *d); /* how many may be on their way */
 
 /* ---- lobbies: Socket.IO sessions ---- */
 

@@ -107,6 +107,7 @@ static void abandon(sim_door *d)
                 d->call->waiter = NULL;
         d->call = NULL;
         sim_lobby_lost(d);
+        sim_fast_lost(d);
 }
 
 static void on_gone(sim_flush *f)
@@ -120,6 +121,7 @@ static void on_gone(sim_flush *f)
         agx_buf_deinit(&d->out);
         if (d->ws)
                 agx_ws_free(d->ws);
+        sim_fast_free(d);
         free(d);
         sim_box_door_closed(box);
 }
@@ -157,6 +159,10 @@ void sim_door_drain(sim_door *d)
 {
         if (d->ending || d->call || d->running || d->lobby)
                 return;
+        if (d->fast) {
+                sim_fast_drain(d);
+                return;
+        }
         d->conn.state = AGX_CONN_CLOSING;
         sim_door_finish(d);
 }
@@ -297,6 +303,8 @@ static bool carry_out(sim_door *d, agx_conn_wish wish)
                 r = submit(d);
                 break;
         case AGX_CONN_FAST:
+                r = sim_fast_begin(d);
+                break;
         case AGX_CONN_SIO:
                 r = sim_lobby_request(d);
                 break;
@@ -325,7 +333,7 @@ static void feed(sim_door *d, agx_view *in)
         agx_conn_wish wish;
 
         d->running = true;
-        while (!d->ending && !d->closed && !d->ws && !must_wait(d)) {
+        while (!d->ending && !d->closed && !d->ws && !d->fast && !must_wait(d)) {
                 if (agx_conn_next(&d->conn, now_of(d), in, &wish)) {
                         sim_door_close(d);
                         break;
@@ -337,7 +345,7 @@ static void feed(sim_door *d, agx_view *in)
         if (d->closed)
                 return;
         sim_door_touch(d);
-        if (!d->ending)
+        if (!d->ending && !d->fast)
                 set_deadline(d, agx_conn_deadline(&d->conn));
 }
 
@@ -346,19 +354,27 @@ static void read_or_pause(sim_door *d)
         sim_door_read(d, d->ending || (d->ahead.len < AGX_HTTP_AHEAD && !must_wait(d)));
 }
 
+static void feed_upgraded(sim_door *d, agx_view in)
+{
+        if (d->fast)
+                sim_fast_feed(d, in);
+        else
+                sim_lobby_feed(d, in);
+}
+
 static void hand_over(sim_door *d)
 {
         agx_buf rest = d->ahead;
 
         d->ahead = AGX_BUF_NULL(0);
         if (rest.len && !d->closed)
-                sim_lobby_feed(d, agx_buf_view(&rest));
+                feed_upgraded(d, agx_buf_view(&rest));
         agx_buf_deinit(&rest);
 }
 
 static void pump(sim_door *d)
 {
-        if (d->running || d->ending || d->ws || d->closed)
+        if (d->running || d->ending || d->ws || d->fast || d->closed)
                 return;
         if (d->ahead.len) {
                 agx_view rest = agx_buf_view(&d->ahead);
@@ -372,7 +388,7 @@ static void pump(sim_door *d)
 
                 feed(d, &none);
         }
-        if (d->ws)
+        if (d->ws || d->fast)
                 hand_over(d);
         else if (!d->closed)
                 read_or_pause(d);
@@ -390,13 +406,13 @@ static void on_data(sim_wire *wire, void *user, agx_view in)
         (void)wire;
         if (d->ending || d->closed)
                 return;
-        if (!d->ahead.len && !d->ws) {
+        if (!d->ahead.len && !d->ws && !d->fast) {
                 feed(d, &in);
                 if (d->ending || d->closed)
                         return;
         }
-        if (d->ws) {
-                sim_lobby_feed(d, in);
+        if (d->ws || d->fast) {
+                feed_upgraded(d, in);
                 return;
         }
         if (in.n && agx_buf_append_view(&d->ahead, in))
@@ -415,7 +431,7 @@ static void on_ended(sim_wire *wire, void *user, const char *why)
         if (d->closed)
                 return;
         d->ended = true;
-        if (!why && !d->call && !d->lobby && d->out.len)
+        if (!why && !d->call && !d->lobby && !d->fast && d->out.len)
                 sim_door_finish(d);
         else
                 sim_door_close(d);
@@ -437,6 +453,8 @@ static void on_drained(sim_door *d)
         settle(d, true);
         if (!d->ending && d->ws) {
                 sim_lobby_drained(d);
+        } else if (!d->ending && d->fast) {
+                sim_fast_drained(d);
         } else if (!d->ending) {
                 agx_conn_drained(&d->conn, now_of(d));
                 pump(d);
@@ -462,6 +480,10 @@ static void on_deadline(sim_timer *t)
 
         if (makes_progress(d)) {
                 set_deadline(d, now_of(d) + AGX_HTTP_IDLE_MS);
+                return;
+        }
+        if (d->fast && !d->ending) {
+                sim_fast_tick(d);
                 return;
         }
         if (d->ending || agx_conn_tick(&d->conn, now_of(d), &wish)) {

@@ -396,6 +396,8 @@ static agx_client_config draw_config(sim_host *h)
                 .delay_ms = sim_between(c, 20, 1000),
                 .delay_max_ms = 5000,
                 .jitter = 50,
+                .fast = sim_draw(c, 4) > 0,
+                .masked = sim_draw(c, 2) > 0,
                 .link = !sim_once_in(c, 8),
                 .http_sync_ms = syncs[sim_draw(c, sizeof(syncs) / sizeof(syncs[0]))],
                 .grace_ms = sim_draw(c, 3) || h->s->plan.calm ? 5000 : sim_draw(c, 300)};

@@ -69,7 +69,7 @@ typedef struct sim_job {
 typedef struct sim_plan {
         uint32_t n_hosts, n_strangers, calls,
                 spare; /* `spare`: keys for calls at the end that carry acknowledgements */
-        bool calm, token, tight, no_websocket;
+        bool calm, token, tight, no_websocket, no_fast;
         uint64_t low_ms, high_ms, notice_ms;
         size_t window, piece, budget;
         unsigned tear_one_in, reset_one_in, refuse_one_in;

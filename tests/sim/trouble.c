@@ -63,6 +63,7 @@ void sim_plan_draw(sim *s, uint64_t seed, uint32_t calls)
         *p = (sim_plan){.calls = calls, .n_hosts = 1 + (uint32_t)sim_draw(c, 3), .token = sim_draw(c, 4) == 0};
         p->calm = sim_once_in(c, 8);
         p->no_websocket = sim_once_in(c, 6);
+        p->no_fast = sim_once_in(c, 6);
         p->spare = 60 * p->n_hosts;
         draw_network(p, c);
         draw_work(p, c);
