@@ -1,23 +1,34 @@
 /*
+ * The writer goes over the value once, and once more if there are bytes in it that are worth a place of their own length.
+ *
  * The reader is a stack machine for the dozen opcodes that such values need. It has no memo: what would be put there is
  * passed over, and an opcode that would take something from there is unknown to it, like all others; then, or at the
  * first oddity, it gives up and the caller asks the full reader, which finds the same or says what is wrong.
  */
 #include "scalars.h"
 
+#include "base/huge.h"
+#include "large.h"
+
 #include <string.h>
 
 enum {
-        LONGEST = 512, /* bytes of a pickle */
+        LONGEST = 512, /* bytes of a pickle, but for those of bytes */
+        STEPS = 512,   /* opcodes of one that is read */
         DEEPEST = 24,  /* values on the reader's stack */
         STR_LENGTH = 255,
+        SMALL_BYTES = 64, /* bytes that are written with the rest */
         NO_MARK = -1,
 };
 
 /* ---- writing ---- */
 
+/* Writes into memory of its own. Bytes that do not fit there are only counted: then it is done again, into an object of the
+ * length that is known by then. */
 typedef struct writer {
         unsigned char *at, *end;
+        size_t apart;     /* bytes of bytes that were only counted */
+        PyObject *object; /* what is written into, the second time */
         unsigned char bytes[LONGEST];
 } writer;
 
@@ -74,6 +85,34 @@ static bool put_str(writer *w, PyObject *value)
         return text && n <= STR_LENGTH && put(w, op, 2) && put(w, text, (size_t)n);
 }
 
+static size_t bytes_op(unsigned char op[9], size_t n)
+{
+        size_t width = n <= 0xff ? 1 : n <= 0xffffffff ? 4 : 8;
+
+        op[0] = width == 1 ? 'C' : width == 4 ? 'B' : 0x8e;
+        for (size_t i = 0; i < width; ++i)
+                op[1 + i] = (unsigned char)((uint64_t)n >> (8 * i));
+        return 1 + width;
+}
+
+static bool put_bytes(writer *w, PyObject *value)
+{
+        agx_view v = agx_view_of(PyBytes_AsString(value), (size_t)PyBytes_Size(value));
+        unsigned char op[9];
+
+        if (!put(w, op, bytes_op(op, v.n)))
+                return false;
+        if (!w->object && v.n > SMALL_BYTES) {
+                w->apart += v.n;
+                return true;
+        }
+        if ((size_t)(w->end - w->at) < v.n)
+                return false;
+        agx_ext_copy(w->at, v);
+        w->at += v.n;
+        return true;
+}
+
 static bool put_plain(writer *w, PyObject *value)
 {
         if (value == Py_None)
@@ -84,6 +123,8 @@ static bool put_plain(writer *w, PyObject *value)
                 return put_int(w, value);
         if (PyFloat_CheckExact(value))
                 return put_float(w, value);
+        if (PyBytes_CheckExact(value))
+                return put_bytes(w, value);
         return PyUnicode_CheckExact(value) && put_str(w, value);
 }
 
@@ -115,17 +156,53 @@ static bool put_dict(writer *w, PyObject *dict)
         return !n || put_op(w, 'u');
 }
 
-static void begin(writer *w)
+static bool put_call(writer *w, PyObject *args, PyObject *kwargs)
 {
-        w->at = w->bytes;
-        w->end = w->bytes + sizeof(w->bytes);
-        put(w, "\x80\x05", 2);
+        return put_tuple(w, args) && put_dict(w, kwargs) && put_op(w, '\x86');
 }
 
-static PyObject *written(writer *w, bool ok)
+/* `kwargs` NULL: `value` alone. */
+static bool put_all(writer *w, PyObject *value, PyObject *kwargs)
 {
-        PyObject *bytes = ok && put_op(w, '.') ? PyBytes_FromStringAndSize((char *)w->bytes, w->at - w->bytes) : NULL;
+        bool ok = put(w, "\x80\x05", 2);
 
+        if (kwargs)
+                ok = ok && put_call(w, value, kwargs);
+        else
+                ok = ok && (PyTuple_CheckExact(value) ? put_tuple(w, value) : put_plain(w, value));
+        return ok && put_op(w, '.');
+}
+
+/* The second time: nothing but memory may be different. */
+static PyObject *write_apart(writer *w, PyObject *value, PyObject *kwargs)
+{
+        size_t n = (size_t)(w->at - w->bytes) + w->apart;
+        bool ok;
+
+        w->object = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n);
+        if (!w->object)
+                return NULL;
+        w->at = (unsigned char *)PyBytes_AsString(w->object);
+        w->end = w->at + n;
+        agx_huge(w->at, n);
+        ok = put_all(w, value, kwargs) && w->at == w->end;
+        if (!ok)
+                Py_CLEAR(w->object); /* somebody has changed it meanwhile */
+        return w->object;
+}
+
+static PyObject *dump(PyObject *value, PyObject *kwargs)
+{
+        PyObject *bytes = NULL;
+        writer w;
+
+        w.at = w.bytes;
+        w.end = w.bytes + sizeof(w.bytes);
+        w.apart = 0;
+        w.object = NULL;
+        if (put_all(&w, value, kwargs))
+                bytes = w.apart ? write_apart(&w, value, kwargs)
+                                : PyBytes_FromStringAndSize((char *)w.bytes, w.at - w.bytes);
         if (!bytes)
                 PyErr_Clear();
         return bytes;
@@ -133,18 +210,12 @@ static PyObject *written(writer *w, bool ok)
 
 PyObject *agx_scalars_dump(PyObject *value)
 {
-        writer w;
-
-        begin(&w);
-        return written(&w, PyTuple_CheckExact(value) ? put_tuple(&w, value) : put_plain(&w, value));
+        return dump(value, NULL);
 }
 
 PyObject *agx_scalars_dump_call(PyObject *args, PyObject *kwargs)
 {
-        writer w;
-
-        begin(&w);
-        return written(&w, put_tuple(&w, args) && put_dict(&w, kwargs) && put_op(&w, '\x86'));
+        return dump(args, kwargs);
 }
 
 /* ---- reading ---- */
@@ -203,6 +274,17 @@ static bool read_str(reader *r)
         const unsigned char *size = take(r, 1), *p = size ? take(r, *size) : NULL;
 
         return p && push(r, PyUnicode_DecodeUTF8((const char *)p, *size, NULL));
+}
+
+static bool read_bytes(reader *r, size_t width)
+{
+        const unsigned char *size = take(r, width), *p;
+        uint64_t n = 0;
+
+        for (size_t i = width; size && i > 0; --i)
+                n = n << 8 | size[i - 1];
+        p = size && n <= SIZE_MAX ? take(r, (size_t)n) : NULL;
+        return p && push(r, agx_ext_bytes(agx_view_of(p, (size_t)n)));
 }
 
 static bool make_tuple(reader *r, int n)
@@ -277,6 +359,12 @@ static bool step(reader *r, unsigned char op)
                 return read_float(r);
         case 0x8c:
                 return read_str(r);
+        case 'C':
+                return read_bytes(r, 1);
+        case 'B':
+                return read_bytes(r, 4);
+        case 0x8e:
+                return read_bytes(r, 8);
         case ')':
                 return push(r, PyTuple_New(0));
         case 0x85:
@@ -317,8 +405,8 @@ PyObject *agx_scalars_load(agx_view pickle)
 {
         reader r = {.at = (const unsigned char *)pickle.p, .mark = NO_MARK};
         PyObject *value = NULL;
-        bool ok = pickle.n >= 4 && pickle.n <= LONGEST && r.at[0] == 0x80 && (r.at[1] == 4 || r.at[1] == 5) &&
-                  pickle.p[pickle.n - 1] == '.';
+        int steps = 0;
+        bool ok = pickle.n >= 4 && r.at[0] == 0x80 && (r.at[1] == 4 || r.at[1] == 5) && pickle.p[pickle.n - 1] == '.';
 
         if (!ok)
                 return NULL;
@@ -326,7 +414,7 @@ PyObject *agx_scalars_load(agx_view pickle)
         r.at += 2;
         ok = skip_frame(&r);
         while (ok && r.at < r.end)
-                ok = step(&r, *r.at++);
+                ok = ++steps <= STEPS && step(&r, *r.at++);
         if (ok && r.n == 1 && r.mark == NO_MARK)
                 value = r.stack[--r.n];
         while (r.n)
@@ -368,7 +456,8 @@ static PyMethodDef functions[] = {
         {"dumps_plain", (PyCFunction)(void (*)(void))dumps_call, METH_FASTCALL,
          "dumps_plain(args, kwargs, /)\n--\n\nThe pickle of (args, kwargs) if they are as plain as most; else None."},
         {"loads_plain", loads_plain, METH_O,
-         "loads_plain(data, /)\n--\n\nThe value of a pickle of None, bool, int, float, str and tuples of them; else "
+         "loads_plain(data, /)\n--\n\nThe value of a pickle of None, bool, int, float, str, bytes and tuples of them; "
+         "else "
          "NotImplemented."},
         {NULL, NULL, 0, NULL},
 };

@@ -1,6 +1,6 @@
 /* Pickles of a few plain values, written and read without the pickle module: most calls carry nothing else.
  *
- * Plain are None, bool, int of 32 bits, float, short str, and tuples of them; a call's keywords are a dict of them. What is
+ * Plain are None, bool, int of 32 bits, float, short str, bytes, and tuples of them; a call's keywords are a dict of them. What is
  * written is an ordinary pickle of protocol 5. What is read may come from any pickler, also one that nobody trusts: only
  * values of these types can come of it. */
 #ifndef AGX_EXT_SCALARS_H

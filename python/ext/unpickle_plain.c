@@ -1,13 +1,13 @@
 /* Values without parts, integers excepted: None, booleans, floats, bytes and text. */
 #include <string.h>
 
+#include "large.h"
 #include "unpickle_ops.h"
 
 enum {
         SIZE_NUMBER = 32, /* roughly, in bytes, for the memory account */
         SIZE_TEXT = 64,
         SIZE_BYTEARRAY = 72,
-        COPY_ALONE = 1 << 20, /* bytes that are copied without the interpreter */
 };
 
 int agx_unpickle_on_proto(agx_unpickler *u)
@@ -48,26 +48,12 @@ int agx_unpickle_on_float_text(agx_unpickler *u)
         return agx_unpickle_push(u, PyFloat_FromDouble(value), 0);
 }
 
-/* Large data are copied while other threads run. */
-static PyObject *large_bytes(const agx_view *v)
-{
-        PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)v->n);
-        if (!bytes)
-                return NULL;
-        char *to = PyBytes_AsString(bytes);
-        Py_BEGIN_ALLOW_THREADS;
-        memcpy(to, v->p, v->n);
-        Py_END_ALLOW_THREADS;
-        return bytes;
-}
-
 int agx_unpickle_on_bytes(agx_unpickler *u)
 {
         const agx_view *v = &u->op.view[0];
         if (agx_unpickle_charge(u, SIZE_TEXT) < 0)
                 return -1;
-        PyObject *bytes = v->n >= COPY_ALONE ? large_bytes(v) : PyBytes_FromStringAndSize(v->p, (Py_ssize_t)v->n);
-        return agx_unpickle_push(u, bytes, 0);
+        return agx_unpickle_push(u, agx_ext_bytes(*v), 0);
 }
 
 int agx_unpickle_on_bytearray(agx_unpickler *u)

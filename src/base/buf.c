@@ -5,6 +5,7 @@
  */
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/huge.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,6 +32,7 @@ static int grow(agx_buf *b, size_t need)
                 return agx_trace(-ENOMEM);
         b->data = data;
         b->cap = cap;
+        agx_huge(data, cap);
         return 0;
 }
 
