@@ -72,8 +72,18 @@ static void say_frames(agx_buf *log, agx_ws *ws, agx_ws_role role)
         }
 }
 
+static void say_piece(agx_buf *log, agx_buf *joined, const agx_ws_event *event)
+{
+        must(agx_buf_append_view(joined, event->data));
+        if (!event->last)
+                return;
+        must(agx_buf_printf(log, "M"));
+        say_data(log, agx_buf_view(joined));
+        agx_buf_clear(joined);
+}
+
 /* False once nothing more can come. */
-static bool feed_piece(agx_buf *log, const agx_ws_feed *feed, agx_ws *ws, agx_view in)
+static bool feed_piece(agx_buf *log, agx_buf *joined, const agx_ws_feed *feed, agx_ws *ws, agx_view in)
 {
         agx_ws_event event;
         bool paused = false;
@@ -84,6 +94,8 @@ static bool feed_piece(agx_buf *log, const agx_ws_feed *feed, agx_ws *ws, agx_vi
                 paused = feed->pause && feed->pause(true);
                 if (r)
                         say_error(log, r);
+                else if (event.kind == AGX_WS_PIECE)
+                        say_piece(log, joined, &event);
                 else if (event.kind != AGX_WS_MORE)
                         say_event(log, &event);
                 else if (in.n)
@@ -98,6 +110,7 @@ static bool feed_piece(agx_buf *log, const agx_ws_feed *feed, agx_ws *ws, agx_vi
 
 void agx_ws_log(agx_buf *log, const agx_ws_feed *feed, agx_view data, size_t first, size_t step)
 {
+        _cleanup_(agx_buf_deinitp) agx_buf joined = AGX_BUF_NULL(SIZE_MAX);
         _cleanup_(agx_ws_freep) agx_ws *ws = NULL;
         uint8_t *arena = agx_guard_new(data.p, data.n);
         char *end = (char *)arena + data.n;
@@ -113,7 +126,7 @@ void agx_ws_log(agx_buf *log, const agx_ws_feed *feed, agx_view data, size_t fir
                         piece = data.n - at;
                 memset(end - last, 0xaa, last);
                 memcpy(end - piece, data.p + at, piece);
-                if (!feed_piece(log, feed, ws, agx_view_of(end - piece, piece)))
+                if (!feed_piece(log, &joined, feed, ws, agx_view_of(end - piece, piece)))
                         break;
         }
         agx_guard_free(arena, data.n);

@@ -5,6 +5,7 @@
  * pieces of a chosen size, each flush against an unreadable page and overwritten by the next.
  *
  *     T[hello] B[hello]  a message; a long one is counted: [#length:hash]
+ *     M[hello]           a binary message in pieces, at its end
  *     P[x] p[x]          a ping, a pong
  *     C1000[bye]         a close
  *     <8a0178>           a frame pulled after the event before it, in hexadecimal (a client's mask is all zero)

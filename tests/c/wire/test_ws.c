@@ -158,8 +158,8 @@ static void test_errors(void **state)
                 ROW("\x82\xff\x00\x00\x00\x00\x00\x00\x00\x02" M "xx", "!1002(a length not in its shortest form)"),
                 ROW("\x82\xff\x00\x00\x00\x00\x00\x00\xff\xff" M "xx", "!1002(a length not in its shortest form)"),
                 ROW("\x82\xfe\x00\x7d" M "xx", "!1002(a length not in its shortest form)"),
-                ROW("\x80\x81" M "x", "!1002(a continuation of nothing)"),
-                ROW("\x00\x81" M "x", "!1002(a continuation of nothing)"),
+                ROW("\x80\x81" M "x", "M[]!1002(a continuation of nothing)"),
+                ROW("\x00\x81" M "x", "M[]!1002(a continuation of nothing)"),
                 ROW("\x01\x81" M "x\x81\x81" M "y", "!1002(a message inside another)"),
                 ROW("\x01\x81" M "x\x02\x81" M "y", "!1002(a message inside another)"),
                 ROW("\x81\x82" M "a\xff", "!1007(a text message that is not UTF-8)"),
@@ -570,6 +570,200 @@ static void test_out_of_memory(void **state)
         assert_int_equal(failed, 2);
 }
 
+/* ---- pieces ---- */
+
+static const agx_ws_feed server_pieces = {
+        .role = AGX_WS_SERVER, .bounds = {.message_max = 300, .fragments_max = 4, .frame_out = 100, .pieces = true}};
+static const agx_ws_feed client_pieces = {
+        .role = AGX_WS_CLIENT, .bounds = {.message_max = 300, .fragments_max = 4, .frame_out = 100, .pieces = true}};
+
+static void test_pieces(void **state)
+{
+        static const row rows[] = {
+                ROW("\x82\x85" M "he\0lo", "M[he\\x00lo]"),
+                ROW("\x82\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58", "M[Hello]"),
+                ROW("\x82\x80" M, "M[]"),
+                ROW("\x82\x80\x01\x02\x03\x04", "M[]"),
+                ROW("\x02\x83" M "Hel\x80\x82" M "lo", "M[Hello]"),
+                /* one of its frames is masked for all to see, the other is not */
+                ROW("\x02\x83\x37\xfa\x21\x3d\x7f\x9f\x4d\x80\x82" M "lo", "M[Hello]"),
+                ROW("\x02\x80" M "\x00\x81" M "x\x80\x80" M, "M[x]"),
+                ROW("\x82\x81" M "a\x82\x81" M "b", "M[a]M[b]"),
+                /* control frames pass between */
+                ROW("\x02\x81" M "a\x89\x82" M "hi\x80\x81" M "b", "P[hi]<8a026869>M[ab]"),
+                ROW("\x02\x81" M "a\x8a\x81\x01\0\0\0{\x00\x80" M "\x80\x81\x01\0\0\0c", "p[z]M[ab]"),
+                ROW("\x02\x81" M "a\x88\x80" M "\x80\x81" M "b", "C1005[]<8800>"),
+                /* text stays whole, and is checked */
+                ROW("\x81\x85" M "hello", "T[hello]"),
+                ROW("\x01\x83" M "Hel\x80\x82" M "lo\x82\x81" M "x\x81\x81" M "y", "T[Hello]M[x]T[y]"),
+                ROW("\x81\x85" M "hello", "T[hello]"),
+        };
+
+        (void)state;
+        CHECK(&server_pieces, rows);
+}
+
+static void test_pieces_to_client(void **state)
+{
+        static const row rows[] = {
+                ROW("\x82\x05hello", "M[hello]"),
+                ROW("\x82\x00", "M[]"),
+                ROW("\x02\x03Hel\x89\x01!\x00\x00\x80\x02lo\x81\x01t", "P[!]<8a810000000021>M[Hello]T[t]"),
+        };
+
+        (void)state;
+        CHECK(&client_pieces, rows);
+}
+
+/* `n` frames that are one message, each of `size` bytes behind a mask, or none. */
+static void put_frames(agx_buf *out, size_t n, size_t size, const char *mask)
+{
+        for (size_t i = 0; i < n; ++i) {
+                uint8_t head[] = {(uint8_t)((i ? 0 : 2) | (i + 1 == n ? 0x80 : 0)), (uint8_t)(mask ? 0xfe : 0x7e),
+                                  (uint8_t)(size >> 8), (uint8_t)size};
+
+                put(out, agx_view_of(head, sizeof(head)));
+                if (mask)
+                        put(out, agx_view_of(mask, 4));
+                for (size_t j = 0; j < size; ++j) {
+                        char c = (char)(i * size + j);
+
+                        c = (char)(c ^ (mask ? mask[j & 3] : 0));
+                        put(out, agx_view_of(&c, 1));
+                }
+        }
+}
+
+static agx_view bytes_of_frames(agx_buf *out, size_t n)
+{
+        for (size_t i = 0; i < n; ++i) {
+                char c = (char)i;
+
+                put(out, agx_view_of(&c, 1));
+        }
+        return agx_buf_view(out);
+}
+
+/* The bound holds for all frames of a message, and anew for the next one. */
+static void test_pieces_bounds(void **state)
+{
+        static const char *const masks[] = {M, "\x37\xfa\x21\x3d"};
+
+        (void)state;
+        for (size_t i = 0; i < 2; ++i)
+                for (int over = 0; over < 2; ++over) {
+                        _cleanup_(agx_buf_deinitp) agx_buf in = AGX_BUF_NULL(SIZE_MAX), log = AGX_BUF_NULL(SIZE_MAX);
+
+                        put_frames(&in, 2, 150, masks[i]);
+                        put_frames(&in, 2, (size_t)150 + (size_t)over, masks[i]);
+                        for (size_t step = 1; step <= in.len; step += step < 20 ? 1 : 37) {
+                                agx_buf_clear(&log);
+                                agx_ws_log(&log, &server_pieces, agx_buf_view(&in), step, step);
+                                put(&log, AGX_VIEW("\0"));
+                                assert_memory_equal(agx_buf_view(&log).p, "M[#300:", 7);
+                                assert_int_equal(
+                                        strstr(agx_buf_view(&log).p, "!1009(a message above the limit)") != NULL, over);
+                        }
+                }
+}
+
+static void test_pieces_too_many(void **state)
+{
+        static const row rows[] = {
+                ROW("\x02\x80" M "\x00\x80" M "\x00\x80" M "\x80\x80" M, "M[]"),
+                ROW("\x02\x80" M "\x00\x80" M "\x00\x80" M "\x00\x80" M "\x80\x80" M,
+                    "!1009(a message in too many fragments)"),
+                ROW("\x02\x80" M "\x82\x80" M, "!1002(a message inside another)"),
+                ROW("\x82\x80" M "\x80\x80" M, "M[]!1002(a continuation of nothing)"),
+        };
+
+        (void)state;
+        check_errors(&server_pieces, rows, 4);
+}
+
+/* Feeds all of `in` by random cuts; where bytes pass as they are, from a place of their own. Joins what comes. */
+static size_t join_by_passing(agx_ws *ws, agx_view in, agx_buf *joined)
+{
+        size_t passed = 0;
+
+        while (in.n) {
+                size_t pass = agx_ws_passing(ws), n = 1 + (size_t)rand() % 200;
+                _cleanup_(agx_buf_deinitp) agx_buf place = AGX_BUF_NULL(SIZE_MAX);
+                agx_ws_event event;
+                agx_view piece;
+
+                n = pass && n > pass ? pass : n;
+                n = n > in.n ? in.n : n;
+                put(&place, agx_view_first(in, n));
+                in = agx_view_from(in, n);
+                piece = agx_buf_view(&place);
+                do {
+                        assert_int_equal(agx_ws_next(ws, &piece, &event), 0);
+                        assert_true(event.kind == AGX_WS_MORE || event.kind == AGX_WS_PIECE);
+                        if (event.kind == AGX_WS_PIECE && pass) {
+                                assert_ptr_equal(event.data.p, place.data + place.head); /* nothing was moved */
+                                assert_int_equal(event.data.n, n);
+                                passed += n;
+                        }
+                        if (event.kind == AGX_WS_PIECE)
+                                put(joined, event.data);
+                } while (event.kind != AGX_WS_MORE);
+        }
+        return passed;
+}
+
+static void test_passing(void **state)
+{
+        static const char *const masks[] = {NULL, M, "\x37\xfa\x21\x3d"};
+
+        (void)state;
+        srand(8);
+        for (size_t round = 0; round < 300; ++round) {
+                _cleanup_(agx_buf_deinitp) agx_buf in = AGX_BUF_NULL(SIZE_MAX), want = AGX_BUF_NULL(SIZE_MAX),
+                                                   got = AGX_BUF_NULL(SIZE_MAX);
+                _cleanup_(agx_ws_freep) agx_ws *ws = NULL;
+                const char *mask = masks[round % 3];
+                agx_ws_bounds bounds = {.message_max = 1000, .fragments_max = 4, .frame_out = 1, .pieces = true};
+                size_t n = 1 + (size_t)rand() % 3, size = 126 + (size_t)rand() % 200, passed;
+
+                assert_int_equal(agx_ws_new(&ws, mask ? AGX_WS_SERVER : AGX_WS_CLIENT, &bounds), 0);
+                put_frames(&in, n, size, mask);
+                passed = join_by_passing(ws, agx_buf_view(&in), &got);
+                assert_true(agx_view_eq(bytes_of_frames(&want, n * size), agx_buf_view(&got)));
+                if (mask == masks[2])
+                        assert_int_equal(passed, 0);
+                assert_int_equal(agx_ws_passing(ws), 0);
+        }
+}
+
+/* Nothing passes of what is text, control, an error, or of a reader that gives messages whole. */
+static void test_nothing_passes(void **state)
+{
+        static const agx_view heads[] = {{"\x01\x85" M "h", 7}, {"\x89\x85" M "h", 7}, {"\x82\x85\x01\0\0\0h", 7},
+                                         {"\x82\x85\0\0", 4},   {"\x82", 1},           {"\x82\x05", 2}};
+        agx_ws_event event;
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); ++i) {
+                _cleanup_(agx_ws_freep) agx_ws *ws = NULL;
+                agx_view in = heads[i];
+
+                assert_int_equal(agx_ws_new(&ws, AGX_WS_SERVER, &server_pieces.bounds), 0);
+                (void)agx_ws_next(ws, &in, &event);
+                assert_int_equal(agx_ws_passing(ws), 0);
+        }
+        for (int pieces = 0; pieces < 2; ++pieces) {
+                _cleanup_(agx_ws_freep) agx_ws *ws = NULL;
+                agx_ws_bounds bounds = server_pieces.bounds;
+                agx_view in = AGX_VIEW("\x82\x85" M);
+
+                bounds.pieces = pieces;
+                assert_int_equal(agx_ws_new(&ws, AGX_WS_SERVER, &bounds), 0);
+                assert_int_equal(agx_ws_next(ws, &in, &event), 0);
+                assert_int_equal(agx_ws_passing(ws), pieces ? 5 : 0);
+        }
+}
+
 static void test_error_names(void **state)
 {
         (void)state;
@@ -600,6 +794,12 @@ int main(void)
                 cmocka_unit_test(test_announced_only),
                 cmocka_unit_test(test_take),
                 cmocka_unit_test(test_out_of_memory),
+                cmocka_unit_test(test_pieces),
+                cmocka_unit_test(test_pieces_to_client),
+                cmocka_unit_test(test_pieces_bounds),
+                cmocka_unit_test(test_pieces_too_many),
+                cmocka_unit_test(test_passing),
+                cmocka_unit_test(test_nothing_passes),
                 cmocka_unit_test(test_error_names),
         };
 
