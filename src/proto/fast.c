@@ -35,6 +35,7 @@ struct agx_fast {
         agx_fast_piece piece; /* what its head says; .first until a piece was given */
         uint8_t flags;
         bool headed; /* the head is complete */
+        int over;    /* the condition that ended it */
 
         /* writing */
         agx_list lanes[AGX_FAST_LANES];
@@ -102,7 +103,7 @@ static int broken(agx_fast *f, const char *why)
 {
         f->reason = why;
         agx_ws_close(f->ws, AGX_WS_PROTOCOL, agx_view_str(why));
-        return AGX_FAST_E_BROKEN;
+        return f->over = AGX_FAST_E_BROKEN;
 }
 
 static uint32_t get32(const uint8_t *p)
@@ -183,7 +184,7 @@ static int take(agx_fast *f, agx_view data, bool end, agx_fast_piece *piece)
 int agx_fast_next(agx_fast *f, agx_view *in, agx_fast_piece *piece)
 {
         agx_ws_event ws;
-        int r = AGX_FAST_E_MORE;
+        int r = f->over ? f->over : AGX_FAST_E_MORE;
 
         while (r == AGX_FAST_E_MORE) {
                 r = agx_ws_next(f->ws, in, &ws);
@@ -191,12 +192,12 @@ int agx_fast_next(agx_fast *f, agx_view *in, agx_fast_piece *piece)
                         return r;
                 if (r) {
                         f->reason = f->reason ? f->reason : agx_ws_error_text(r);
-                        return AGX_FAST_E_BROKEN;
+                        return f->over = AGX_FAST_E_BROKEN;
                 }
                 if (ws.kind == AGX_WS_MORE)
                         return AGX_FAST_E_MORE;
                 if (ws.kind == AGX_WS_CLOSE)
-                        return AGX_FAST_E_CLOSED;
+                        return f->over = AGX_FAST_E_CLOSED;
                 if (ws.kind == AGX_WS_TEXT)
                         return broken(f, "a message of text");
                 r = ws.kind == AGX_WS_PIECE ? take(f, ws.data, ws.last, piece) : AGX_FAST_E_MORE;
