@@ -77,6 +77,7 @@ static void switched(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
                 return;
         }
         conn->client = c;
+        c->fast_failures = 0;
         agx_pool_move(c, conn, CONN_CARRIER, now_ms);
 }
 

@@ -161,7 +161,7 @@ void agx_pool_broken(agx_client *c, agx_client_conn *conn, const char *why, uint
         snprintf(text, sizeof(text), "%s", why); /* it may be the link's */
         if (state == CONN_CARRIER)
                 agx_fastlink_lost(c, conn, text, now_ms);
-        if (state == CONN_ASKING)
+        if (state == CONN_ASKING && ++c->fast_failures >= AGX_CLIENT_FAST_FAILURES)
                 c->fast_absent = true;
         agx_pool_close(c, conn);
         if (conn->is_lane) {
@@ -232,6 +232,7 @@ static bool learn(agx_client *c, agx_client_conn *conn, const agx_health *health
                 c->link_absent = false;
                 c->link_polling = false;
                 c->fast_absent = false;
+                c->fast_failures = 0;
                 close_other_instances(c);
                 agx_fastlink_learned(c);
         }
@@ -593,8 +594,10 @@ void agx_pool_tick(agx_client *c, uint64_t now_ms)
 {
         agx_client_conn *conn;
 
-        while ((conn = first_of(&c->opening)) && conn->since_ms + open_limit(c) <= now_ms)
+        while ((conn = first_of(&c->opening)) && conn->since_ms + open_limit(c) <= now_ms) {
+                c->fast_absent = c->fast_absent || conn->state == CONN_ASKING; /* something swallows it */
                 agx_pool_broken(c, conn, "no answer in time", now_ms);
+        }
         while ((conn = first_of(&c->busy)) && conn->since_ms + c->config.timeout_ms <= now_ms)
                 agx_pool_broken(c, conn->carrier ? conn->carrier : conn, "no answer in time", now_ms);
         while ((conn = first_of(&c->draining)) && conn->since_ms + c->config.timeout_ms <= now_ms) {

@@ -154,6 +154,7 @@ struct agx_client {
         /* the fast wire */
         agx_client_conn *carrier; /* from the wish for it to its end, or NULL */
         bool fast_absent;         /* this instance offers none, or something between does not let it pass */
+        unsigned fast_failures;   /* connections lost in a row before its answer came */
         uint32_t fast_stream;     /* the newest one's number */
         size_t n_carriers, n_streams, n_spares;
         agx_client_conn *fast_streams[AGX_FAST_STREAMS_MAX]; /* by number, modulo */
