@@ -219,7 +219,7 @@ void agx_calls_lost(agx_client *c, agx_client_call *call, const char *why, uint6
         if (!c->config.reconnect || (c->config.attempts && call->losses > c->config.attempts)) {
                 call->state = CALL_TAKEN;
                 agx_calls_unreachable(c, call, why);
-        } else if (agx_road_is_open(c)) {
+        } else if (call->kind == CALL_RUN && agx_road_is_open(c)) { /* the link has no word for the others */
                 agx_road_await(c, call);
         } else if (call->losses == 1) {
                 agx_calls_queue(c, call);

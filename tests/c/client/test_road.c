@@ -286,6 +286,34 @@ static void test_lost_post_is_resumed(void **state)
         close_server(&s);
 }
 
+/* A question for its health that is lost is asked again: the link cannot answer it. */
+static void test_lost_health_is_asked_again(void **state)
+{
+        agx_client_config config = link_config(100);
+        agx_client_call *call;
+        end *asking = NULL;
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        call = call_with(&s, "x");
+        settle(&s);
+        end_call(&s, &s.calls[0]);
+        assert_is_value(&s, call, "x");
+
+        s.f.auto_health = false;
+        assert_int_equal(agx_client_ask_health(s.f.client, NULL, s.f.now, &call), 0);
+        work(&s.f);
+        for (size_t i = 0; i < s.f.n_ends && !asking; ++i)
+                asking = s.f.ends[i].conn && s.f.ends[i].health && s.f.ends[i].asked ? &s.f.ends[i] : NULL;
+        assert_non_null(asking);
+        drop(&s.f, asking);
+        s.f.auto_health = true;
+        assert_int_equal(done(&s, call)->outcome, AGX_CLIENT_HEALTH);
+        agx_client_call_free(s.f.client, call, s.f.now);
+        close_server(&s);
+}
+
 static void test_dropped_and_other_instances(void **state)
 {
         agx_client_config config = link_config(UINT64_MAX);
@@ -1027,6 +1055,7 @@ int main(void)
                 cmocka_unit_test(test_lost_acks_are_said_again),
                 cmocka_unit_test(test_acks_of_a_lost_post),
                 cmocka_unit_test(test_lost_post_is_resumed),
+                cmocka_unit_test(test_lost_health_is_asked_again),
                 cmocka_unit_test(test_dropped_and_other_instances),
                 cmocka_unit_test(test_no_reconnection_fails_all),
                 cmocka_unit_test(test_attempts_are_bounded_and_pauses_grow),
