@@ -113,7 +113,12 @@ def seeds() -> list[bytes]:
 
 def build(folder: str, sanitize: bool) -> Any:
     path = pathlib.Path(folder) / "machine.so"
-    sources = [HERE / "machine.c", ROOT / "python/ext/scalars.c", *sorted((ROOT / "python/ext").glob("unpickle*.c"))]
+    sources = [
+        HERE / "machine.c",
+        ROOT / "python/ext/scalars.c",
+        ROOT / "python/ext/large.c",
+        *sorted((ROOT / "python/ext").glob("unpickle*.c")),
+    ]
     sources += [ROOT / "src/wire/pickle.c", *sorted((ROOT / "src/base").glob("*.c"))]
     includes = sysconfig.get_path("include"), ROOT / "python", ROOT / "python/ext", ROOT / "src"
     flags = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"] if sanitize else []

@@ -108,7 +108,9 @@ static bool put_bytes(writer *w, PyObject *value)
         }
         if ((size_t)(w->end - w->at) < v.n)
                 return false;
+        Py_INCREF(value); /* its owner may be another thread's meanwhile */
         agx_ext_copy(w->at, v);
+        Py_DECREF(value);
         w->at += v.n;
         return true;
 }

@@ -10,8 +10,21 @@ import pytest
 from agentix._core import dumps_plain, loads_plain
 
 PLAIN = [None, True, False, 0, 1, 255, 256, 65535, 65536, -1, 2**31 - 1, -(2**31), 0.0, -0.0, 1.5, math.inf]
-PLAIN += ["", "a", "\u20ac", "x" * 80, "\0"]
-OTHERS = [2**31, -(2**31) - 1, 2**70, "x" * 256, "\ud800", b"x", [], [1], {1}, 1j, (1, (2,)), tuple(range(100))]
+PLAIN += ["", "a", "\u20ac", "x" * 80, "\0", b"", b"x", b"\x00" * 64, b"y" * 65]
+OTHERS = [
+    2**31,
+    -(2**31) - 1,
+    2**70,
+    "x" * 256,
+    "\ud800",
+    bytearray(b"zz"),
+    [],
+    [1],
+    {1},
+    1j,
+    (1, (2,)),
+    tuple(range(100)),
+]
 
 
 class Int(int):
@@ -35,7 +48,23 @@ def test_plain_arguments_are_those_that_pickle_reads(value: object) -> None:
         assert same(loads_plain(data), (args, kwargs))
 
 
-@pytest.mark.parametrize("value", [*OTHERS, Int(1), Text("x"), object()], ids=repr)
+@pytest.mark.parametrize("size", [64, 65, 255, 256, 65536, (1 << 20) - 1, 1 << 20, (5 << 20) + 3])
+def test_bytes_of_any_size(size: int) -> None:
+    value = random.Random(size).randbytes(size)
+    for args, kwargs in [((value,), {}), ((1, value, b"", value), {"a": value, "b": 2})]:
+        data = dumps_plain(args, kwargs)
+        assert data is not None
+        assert pickle.loads(data) == (args, kwargs) == loads_plain(data)
+        assert loads_plain(data[:-2] + b".") is NotImplemented
+    for protocol in (4, 5):
+        assert loads_plain(pickle.dumps(((value,), {}), protocol)) in (NotImplemented, ((value,), {}))
+
+
+class Bytes(bytes):
+    pass
+
+
+@pytest.mark.parametrize("value", [*OTHERS, Int(1), Bytes(b"x"), Text("x"), object()], ids=repr)
 def test_other_arguments_are_left_alone(value: object) -> None:
     assert dumps_plain((value,), {}) is None
     assert dumps_plain((), {"key": value}) is None
@@ -68,6 +97,7 @@ def test_damaged_ones_are_read_as_pickle_reads_them_or_left_alone() -> None:
         pickle.dumps(((1, 2.5, "ab", None), {"k": True, "l": (1,)})),
         b"\x80\x05K\x01K\x02\x86}\x86.",
         b"\x80\x05(}(u.",
+        b"\x80\x05C\x02ab\x85}\x86.",
     ]
     for _ in range(100_000):
         data = bytearray(rng.choice(seeds))

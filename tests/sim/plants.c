@@ -58,7 +58,8 @@ static const struct {
         [RESENDS_TO_OTHERS] = {"resends-to-others", {"two instances", "run twice"}},
         [NEVER_ACKNOWLEDGES] = {"never-acknowledges", {"kept at the server"}},
         [FORGETS_CANCELS] = {"forgets-cancels", {"accepted after its cancel"}},
-        [SKIPS_AN_ITEM] = {"skips-an-item", {"result was lost", "before its items had come"}}, /* the client sees that one is missing */
+        [SKIPS_AN_ITEM] = {"skips-an-item",
+                           {"result was lost", "before its items had come"}}, /* the client sees that one is missing */
         [LOSES_AN_ITEM] = {"loses-an-item", {"some are missing", "before its items had come"}},
         [TELLS_ITEMS_TWICE] = {"tells-items-twice", {"not in order"}},
 };
