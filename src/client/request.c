@@ -98,10 +98,10 @@ static int put_fast_head(agx_buf *out, const agx_client_config *config, agx_view
 {
         int r;
 
-        r = put_target(out, AGX_VIEW("GET"), config->prefix, AGX_VIEW("/agentix"));
+        r = agx_request_put_target(out, AGX_VIEW("GET"), config->prefix, AGX_VIEW("/agentix"));
         if (!r)
                 r = agx_http1_put_field(out, AGX_VIEW("Agentix-Session"), session);
-        return r ? r : put_link_fields(out, config);
+        return r ? r : agx_request_put_fields(out, config);
 }
 
 int agx_request_heads(agx_client *c, const agx_client_config *config)

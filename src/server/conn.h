@@ -26,7 +26,7 @@ typedef enum agx_conn_wish {
         AGX_CONN_INPUT,  /* all input is used: come with more */
         AGX_CONN_SUBMIT, /* .request and .session are complete: reply at once or later; they live as long as the input */
         AGX_CONN_SIO, /* .sio is complete, a request of a Socket.IO client: reply at once or later; it lives likewise */
-        AGX_CONN_FAST, /* a request for the fast wire, of .session: reply with agx_conn_reply_upgrade() */
+        AGX_CONN_FAST,    /* a request for the fast wire, of .session: reply with agx_conn_reply_upgrade() */
         AGX_CONN_CONDUIT, /* the connection is to become the worker's, under the name .conduit: reply at once */
         AGX_CONN_WAIT,    /* a reply is outstanding: keep the rest of the input */
         AGX_CONN_LATE,    /* agx_conn_tick() only: the caller's patience is over; say agx_conn_reply_accepted() */
