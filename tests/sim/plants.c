@@ -60,7 +60,7 @@ static const struct {
         [FORGETS_CANCELS] = {"forgets-cancels", {"accepted after its cancel"}},
         [SKIPS_AN_ITEM] = {"skips-an-item",
                            {"result was lost", "before its items had come"}}, /* the client sees that one is missing */
-        [LOSES_AN_ITEM] = {"loses-an-item", {"some are missing", "before its items had come"}},
+        [LOSES_AN_ITEM] = {"loses-an-item", {"some are missing", "before its items had come", "not come to an end"}},
         [TELLS_ITEMS_TWICE] = {"tells-items-twice", {"not in order"}},
 };
 
