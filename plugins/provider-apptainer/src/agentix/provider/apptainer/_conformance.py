@@ -38,8 +38,9 @@ class Apptainer(Backend):
     def left(self) -> Iterable[str]:
         base = _places.base()
         yield from (str(path) for path in base.iterdir() if ID_PATTERN.fullmatch(path.name))
+        shown = _within_its_mount(base)
         for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and _has_mounted_from(entry, str(base)):
+            if entry.name.isdigit() and _has_mounted_from(entry, str(base), shown):
                 yield f"process {entry.name}"
 
     def refusals(self) -> Iterable[Refusal]:
@@ -59,12 +60,21 @@ class Apptainer(Backend):
         yield Refusal(lambda: ApptainerProvider({}), "config", "ApptainerProviderConfig")  # pyright: ignore[reportArgumentType]
 
 
-def _has_mounted_from(entry: Path, base: str) -> bool:
-    """Tell whether a process names the directory for sandboxes, or sees something of it below /run/agentix."""
+def _within_its_mount(path: Path) -> str:
+    """The path as the mounts of something below it show it: from the root of the file system it lies on."""
+    mount = next(parent for parent in (path, *path.parents) if os.path.ismount(parent))
+    return f"/{path.relative_to(mount)}"
+
+
+def _has_mounted_from(entry: Path, base: str, shown: str) -> bool:
+    """Tell whether a process names the directory for sandboxes, or sees something of it below /run/agentix.
+
+    Those of another directory are somebody else's.
+    """
     try:
         if f"{base}/".encode() in (entry / "cmdline").read_bytes():
             return True
         mounts = (entry / "mountinfo").read_text(errors="replace").splitlines()
-        return any(" /run/agentix/" in line and "/apptainer-" in line for line in mounts)
+        return any(" /run/agentix/" in line and f"{shown}/apptainer-" in line for line in mounts)
     except OSError:
         return False
