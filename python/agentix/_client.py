@@ -66,6 +66,11 @@ async def _items_of(call: Awaitable[Any]) -> AsyncIterator[Any]:
         await stream.aclose()
 
 
+def _kept(**options: Any) -> Callable[[], dict[str, Any]]:
+    """Keep options, the token among them, where no repr of the client's attributes shows them."""
+    return lambda: options
+
+
 class RuntimeClient:
     """Calls functions in the sandbox whose runtime listens at `base_url`.
 
@@ -137,13 +142,13 @@ class RuntimeClient:
             fast=self._fast,
             **knobs,
         )
-        self._conduit = {
-            "host": address.authority,
-            "prefix": address.prefix,
-            "headers": _address.header_lines(headers),
-            "token": _address.token(token),
-            "secure": address.secure,
-        }
+        self._conduit = _kept(  # a conduit's own connection says the same
+            host=address.authority,
+            prefix=address.prefix,
+            headers=_address.header_lines(headers),
+            token=_address.token(token),
+            secure=address.secure,
+        )
         self._remote = self._core.remote
         self._shell.side.core = self._core
         self._shell.feeds.begin(self._core)
@@ -221,7 +226,7 @@ class RuntimeClient:
             return None
         from ._conduit import open_conduit
 
-        return await open_conduit(self._shell.open_plain, name, self._conduit)
+        return await open_conduit(self._shell.open_plain, name, self._conduit())
 
     def _must_be_open(self) -> None:
         if self._core.closed:

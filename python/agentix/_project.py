@@ -35,6 +35,7 @@ _OURS = frozenset(
         "provider-docker",
         "provider-e2b",
         "provider-uv",
+        "pytest",
         "runtime-basic",
         "trace-otel",
     )

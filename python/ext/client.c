@@ -236,9 +236,20 @@ static int rebind(client_core *core, PyObject *loop)
         return 0;
 }
 
+/* Two processes that number calls alike would get each other's values. */
+static bool is_forked(const client_core *core)
+{
+        if (core->process == getpid())
+                return false;
+        PyErr_SetString(PyExc_RuntimeError,
+                        "this RuntimeClient was made before this process was forked, and belongs to "
+                        "the process that made it: make one in here");
+        return true;
+}
+
 static int bind_loop(client_core *core)
 {
-        PyObject *loop = PyObject_CallNoArgs(core->get_loop);
+        PyObject *loop = is_forked(core) ? NULL : PyObject_CallNoArgs(core->get_loop);
         int r = !loop ? -1 : loop == core->loop ? 0 : rebind(core, loop);
 
         Py_XDECREF(loop);
@@ -658,6 +669,7 @@ static int set_up(client_core *core, PyTypeObject *type, const options *o)
         agx_client_config config = config_of(o);
 
         core->shell = Py_NewRef(o->shell);
+        core->process = getpid();
         core->epoll = -1;
         core->address.family = AF_UNSPEC;
         if (o->unix_path && set_unix(core, o->unix_path, o->n_unix_path) < 0)

@@ -15,6 +15,8 @@
 
 #include "state.h"
 
+#include <sys/types.h>
+
 #include "client/session.h"
 
 enum {
@@ -81,6 +83,7 @@ struct agx_ext_client {
         CLIENT_NAMES(X)
 #undef X
         PyObject *ready, *tasks, *eager; /* of the loop, see client_wait.c; NULL with epoll -1 */
+        pid_t process;                   /* that made it */
         int epoll;
         unsigned waits;       /* in the loop's stead, so far */
         bool signals_handled; /* as of the last look */

@@ -73,7 +73,8 @@ static void watch(client_core *core, PyObject *method, client_link *link, PyObje
 {
         PyObject *bound, *fd, *serial, *r = NULL;
 
-        if (core->loop_is_dead || !core->loop)
+        if (core->loop_is_dead || !core->loop ||
+            core->process != getpid()) /* a fork shares the loop's own descriptor */
                 return;
         bound = PyObject_GetAttr(core->loop, method);
         fd = PyLong_FromLong(link->fd);

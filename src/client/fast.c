@@ -5,8 +5,9 @@
  *
  * A stream's number is free again once its reply has come or it was reset; the server sees that in the same order.
  *
- * A server, or whatever stands before it, that does not switch is not asked again as long as the instance is the same, and
- * the connection it refused on serves for POSTs.
+ * Only a server that offers it with its health is asked. If it does not switch all the same, because something stands before it,
+ * it is not asked again as long as the instance is the same, and the connection it refused on serves for POSTs. A
+ * carrier that ends before any reply came counts as refused when it happens time and again.
  */
 #include "base/err.h"
 #include "client/state.h"
@@ -49,11 +50,22 @@ void agx_fastlink_begin(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
                 agx_list_push_back(&c->writes, &conn->write);
 }
 
+bool agx_fastlink_is_offered(const agx_client_conn *conn)
+{
+        agx_view wires = agx_httpconn_field(&conn->http, AGX_VIEW("Agentix-Wires")), one;
+
+        while (wires.p && agx_view_split(&wires, ',', &one))
+                if (agx_view_eq(agx_view_trim(one), AGX_VIEW(AGX_FAST_PROTOCOL)))
+                        return true;
+        return false;
+}
+
 /* It is a connection for POSTs, like any, if it is still good for that. */
-static void is_absent(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
+void agx_fastlink_absent(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
 {
         c->fast_absent = true;
         c->carrier = NULL;
+        agx_pool_move(c, conn, CONN_ASKING, now_ms); /* a state in which nothing is counted, of any connection */
         conn->to_carry = false;
         --c->n_carriers;
         ++c->n_conns;
@@ -77,7 +89,6 @@ static void switched(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
                 return;
         }
         conn->client = c;
-        c->fast_failures = 0;
         agx_pool_move(c, conn, CONN_CARRIER, now_ms);
 }
 
@@ -91,7 +102,7 @@ static void read_answer(agx_client *c, agx_client_conn *conn, agx_view *in, uint
         } else if (r == AGX_HTTPCONN_E_BROKEN) {
                 agx_pool_broken(c, conn, conn->http.why, now_ms);
         } else if (r == AGX_HTTPCONN_E_REPLY) {
-                is_absent(c, conn, now_ms);
+                agx_fastlink_absent(c, conn, now_ms);
         } else if (r == AGX_HTTPCONN_E_SWITCHED) {
                 *in = conn->http.rest;
                 switched(c, conn, now_ms);
@@ -237,6 +248,8 @@ static void on_reply(agx_client *c, agx_client_conn *conn, const agx_fast_piece 
         } else if (piece->last) {
                 conn->http.awaiting = false;
                 conn->http.reusable = true;
+                conn->carrier->heard = true;
+                c->fast_failures = 0;
                 agx_reply_read(c, conn, now_ms);
         }
 }

@@ -161,7 +161,8 @@ void agx_pool_broken(agx_client *c, agx_client_conn *conn, const char *why, uint
         snprintf(text, sizeof(text), "%s", why); /* it may be the link's */
         if (state == CONN_CARRIER)
                 agx_fastlink_lost(c, conn, text, now_ms);
-        if (state == CONN_ASKING && ++c->fast_failures >= AGX_CLIENT_FAST_FAILURES)
+        if ((state == CONN_ASKING || (state == CONN_CARRIER && !conn->heard)) &&
+            ++c->fast_failures >= AGX_CLIENT_FAST_FAILURES)
                 c->fast_absent = true;
         agx_pool_close(c, conn);
         if (conn->is_lane) {
@@ -299,8 +300,10 @@ void agx_pool_proved(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
                 return;
         }
         c->link_resting = false; /* the server is there again */
-        if (conn->to_carry)
+        if (conn->to_carry && agx_fastlink_is_offered(conn))
                 agx_fastlink_begin(c, conn, now_ms);
+        else if (conn->to_carry)
+                agx_fastlink_absent(c, conn, now_ms);
         else
                 agx_pool_release(c, conn, now_ms);
 }

@@ -105,6 +105,7 @@ struct agx_client_conn {
         agx_fast *fast;            /* CARRIER */
         struct agx_client *client; /* CARRIER: whose */
         size_t n_carried;          /* CARRIER: streams that wait for a reply */
+        bool heard;                /* CARRIER: a reply has come on it */
         agx_ws_opening opening;    /* ASKING */
         agx_client_conn *carrier;  /* of a stream */
         uint32_t stream;           /* its number; 0: none yet */
@@ -154,7 +155,7 @@ struct agx_client {
         /* the fast wire */
         agx_client_conn *carrier; /* from the wish for it to its end, or NULL */
         bool fast_absent;         /* this instance offers none, or something between does not let it pass */
-        unsigned fast_failures;   /* connections lost in a row before its answer came */
+        unsigned fast_failures;   /* connections of it lost in a row before a reply came */
         uint32_t fast_stream;     /* the newest one's number */
         size_t n_carriers, n_streams, n_spares;
         agx_client_conn *fast_streams[AGX_FAST_STREAMS_MAX]; /* by number, modulo */
@@ -284,6 +285,10 @@ bool agx_fastlink_is_open(const agx_client *c); /* whether calls may go by it */
 bool agx_fastlink_is_up(const agx_client *c);
 /* The carrier has proved itself: asks for the fast wire. */
 void agx_fastlink_begin(agx_client *c, agx_client_conn *conn, uint64_t now_ms);
+/* Whether the server says, with the health it has just told on this connection, that it speaks it. */
+bool agx_fastlink_is_offered(const agx_client_conn *conn);
+/* It is not to be had: the connection that was to be the carrier is one for POSTs. */
+void agx_fastlink_absent(agx_client *c, agx_client_conn *conn, uint64_t now_ms);
 void agx_fastlink_input(agx_client *c, agx_client_conn *conn, agx_view in, uint64_t now_ms);
 /* A stream for a call, or NULL: all are taken, or there is no memory for it. */
 agx_client_conn *agx_fastlink_stream(agx_client *c, uint64_t now_ms);

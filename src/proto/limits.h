@@ -167,7 +167,7 @@
 #define AGX_CLIENT_HEALTH_TEXT 128        /* bytes of each text in it */
 #define AGX_CLIENT_OPENING_MAX 32         /* connections being opened at once */
 #define AGX_CLIENT_OPEN_MS 10000          /* from the wish for a connection to the server's proof */
-#define AGX_CLIENT_FAST_FAILURES 2        /* connections lost in a row that asked for the fast wire; then POSTs do */
+#define AGX_CLIENT_FAST_FAILURES 2        /* connections of the fast wire lost in a row before a reply; then POSTs do */
 #define AGX_CLIENT_GROW_MS 5              /* pause before the pool grows beyond AGX_CLIENT_IDLE_MAX again */
 #define AGX_CLIENT_DRAINING_MAX 64        /* connections kept to hear out the reply to an abandoned call */
 #define AGX_CLIENT_DRAIN_BODY (1u << 20)  /* bytes of such a reply; above: the connection is closed */

@@ -43,6 +43,8 @@ static int put_optional(agx_buf *out, const agx_answer *a)
                 r = agx_http1_put_field(out, AGX_VIEW("Allow"), a->allow);
         if (!r && a->proof.p)
                 r = agx_http1_put_field(out, AGX_VIEW("Agentix-Proof"), a->proof);
+        if (!r && a->wires.p)
+                r = agx_http1_put_field(out, AGX_VIEW("Agentix-Wires"), a->wires);
         if (!r && a->status == 401)
                 r = agx_http1_put_field(out, AGX_VIEW("WWW-Authenticate"), AGX_VIEW("Bearer"));
         return r;

@@ -14,6 +14,7 @@ typedef struct agx_answer {
         agx_view location; /* a call id: Location: /call/<id> */
         agx_view allow;
         agx_view proof;
+        agx_view wires; /* what else is spoken here: Agentix-Wires */
 } agx_answer;
 
 /* Appends the head up to the blank line. Errors of agx_buf_append. */

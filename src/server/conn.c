@@ -131,6 +131,8 @@ static int put_health(agx_conn *c)
 
         if (c->challenged)
                 a.proof = agx_view_of(c->proof, AGX_PROOF_CHARS);
+        if (c->ours)
+                a.wires = AGX_VIEW(AGX_FAST_PROTOCOL);
         return put_body(c, &a, agx_view_of(text, (size_t)n));
 }
 
@@ -233,6 +235,7 @@ static verdict judge_health(agx_conn *c, const agx_http1_head *head)
 
         if (challenge.p && !agx_base64url_decode(challenge, nonce, sizeof(nonce)))
                 return (verdict){400, "a malformed Agentix-Challenge", AGX_VIEW_NULL};
+        c->ours = challenge.p;
         c->challenged = challenge.p && agx_auth_has_token(&c->site->auth);
         if (c->challenged)
                 agx_proof_make(agx_buf_view(&c->site->auth.token), nonce, c->site->instance, c->proof);
@@ -379,7 +382,7 @@ static int on_head(agx_conn *c, uint64_t now, const agx_http1_head *head)
 
         c->close = !head->keep_alive || head->upgrade || c->site->draining;
         c->keep = !c->close && !head->http11;
-        c->challenged = false;
+        c->ours = c->challenged = false;
         c->body_since = now;
         c->body_got = 0;
         c->body_length = head->chunked ? 0 : head->length;

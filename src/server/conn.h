@@ -82,6 +82,7 @@ typedef struct agx_conn {
         agx_view whole; /* the body, if it lies whole in the input */
         uint64_t wait_ms;
         agx_view session; /* absent: none given */
+        bool ours;        /* GET /health has a challenge, so it is a client of ours that asks */
         bool challenged;
         char proof[44];
         agx_call_request request;

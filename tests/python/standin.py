@@ -265,19 +265,7 @@ class StandIn:
             return await self._call(connection, request, writer)
         if (request.method, request.target) == ("GET", "/socket.io/?EIO=4&transport=websocket"):
             return await self._link(connection, request, reader, writer)
-        if (request.method, request.target) == ("GET", "/agentix"):
-            return await self._fast(connection, request, writer)
         self.violations.append(f"{request.method} {request.target}")
-        return await self._answer(writer, 404, b"")
-
-    async def _fast(self, connection: Connection, request: Request, writer: asyncio.StreamWriter) -> bool:
-        """There is no such thing here, as on a server of another make."""
-        if connection.requests[0].target != "/health":
-            self.violations.append("the fast wire before /health")
-        if request.headers.get("sec-websocket-protocol") != "agentix.1":
-            self.violations.append(f"headers of an upgrade: {request.headers}")
-        if self.token is not None and request.headers.get("authorization") != f"Bearer {self.token}":
-            return await self._answer(writer, 401, b"")
         return await self._answer(writer, 404, b"")
 
     async def _link(

@@ -137,7 +137,7 @@ def test_headers_go_with_every_request(run: Any) -> None:
                 assert await client.remote(add, 1, 2) == 3
                 await client.health()
             requests = [r for c in server.connections for r in c.requests]
-            assert len(requests) == 4  # /health, /agentix, /call, /health
+            assert len(requests) == 3
             assert all(r.headers["x-route"] == "one" and r.headers["x-other"] == "two" for r in requests)
             assert server.violations == []
 

@@ -194,3 +194,29 @@ def test_eager_tasks() -> None:
             assert values == list(range(50))
 
     asyncio.run(main())
+
+
+def test_a_fork_of_the_process_makes_a_client_of_its_own(run: Any) -> None:
+    """It would number its calls as the first process does, and so get that one's values."""
+
+    async def main() -> None:
+        async with serving() as (_, client):
+            assert await client.remote(add, 1, 2) == 3
+            read, write = os.pipe()
+            pid = os.fork()
+            if not pid:
+                try:
+                    asyncio._set_running_loop(None)
+                    asyncio.run(client.health())
+                    os.write(write, b"no error")
+                except RuntimeError as exc:
+                    os.write(write, str(exc).encode())
+                finally:
+                    os._exit(0)
+            os.close(write)
+            with open(read, "rb") as said:  # noqa: ASYNC230
+                assert b"before this process was forked" in said.read()
+            assert os.waitpid(pid, 0)[1] == 0
+            assert await client.remote(add, 3, 4) == 7
+
+    run(main())

@@ -99,10 +99,17 @@ nested = [[1, 2], [{ a = true }]]
     assert after["project"]["optional-dependencies"] == before["project"]["optional-dependencies"]
 
 
-ABSENT = "agentix-provider-cape"  # ours, and not installed here
+ABSENT = "agentix-provider-absent"
 
 
-@pytest.mark.parametrize("spelt", [ABSENT, "Agentix_Provider.Cape>=1"])
+@pytest.fixture
+def one_more_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name of ours that is not installed here, as all others are."""
+    monkeypatch.setattr(_project, "_OURS", _project._OURS | {ABSENT})
+
+
+@pytest.mark.usefixtures("one_more_of_ours")
+@pytest.mark.parametrize("spelt", [ABSENT, "Agentix_Provider.Absent>=1"])
 def test_ours_that_is_not_installed_is_not_looked_for(tmp_path: Path, spelt: str) -> None:
     write(tmp_path / "pyproject.toml", PROJECT + f"dependencies = ['{spelt}']\n")
     with pytest.raises(_project.ProjectError, match=f"{ABSENT}, which is one of agentix's own .* not installed"):
@@ -114,6 +121,7 @@ def test_ours_that_is_not_installed_is_not_looked_for(tmp_path: Path, spelt: str
     answers(_project.describe, tmp_path, tmp_path)
 
 
+@pytest.mark.usefixtures("one_more_of_ours")
 def test_ours_that_is_not_installed_is_not_taken_from_a_lock(tmp_path: Path) -> None:
     write(tmp_path / "pyproject.toml", PROJECT)
     package = f"[[package]]\nname = '{ABSENT}'\nversion = '1'\nsource = {{ %s }}\n"
@@ -124,6 +132,7 @@ def test_ours_that_is_not_installed_is_not_taken_from_a_lock(tmp_path: Path) -> 
     answers(_project.describe, tmp_path, tmp_path)
 
 
+@pytest.mark.usefixtures("one_more_of_ours")
 def test_no_name_of_ours_is_ever_resolved(tmp_path: Path) -> None:
     path = write(tmp_path / "pyproject.toml", PROJECT + "version = '1'\n")
     answers(_project.keep_from_index, path)
