@@ -216,7 +216,7 @@ def test_a_fork_of_the_process_makes_a_client_of_its_own(run: Any) -> None:
             os.close(write)
             with open(read, "rb") as said:  # noqa: ASYNC230
                 assert b"before this process was forked" in said.read()
-            assert os.waitpid(pid, 0)[1] == 0
+            assert os.waitpid(pid, 0)[1] == 0  # noqa: ASYNC222
             assert await client.remote(add, 3, 4) == 7
 
     run(main())
