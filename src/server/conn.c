@@ -410,18 +410,12 @@ static void count_body(agx_conn *c, size_t n)
         c->deadline = c->body_since + AGX_HTTP_BODY_GRACE_MS + c->body_got * 1000 / AGX_HTTP_BODY_RATE;
 }
 
-/* The bytes lie at the end of the body's buffer already: they were read into the place it gave. */
-static bool lies_in_place(const agx_conn *c, agx_view part)
-{
-        return c->body.data && part.p == (const char *)c->body.data + c->body.head + c->body.len;
-}
-
 static int on_body(agx_conn *c, agx_view part)
 {
         count_body(c, part.n);
         if (c->state != AGX_CONN_BODY || !takes_body(c))
                 return 0;
-        if (lies_in_place(c, part)) {
+        if (agx_buf_ends_at(&c->body, part)) {
                 agx_buf_commit(&c->body, part.n);
                 return 0;
         }

@@ -186,7 +186,7 @@ static void wait_until(agx_fastconn *c, agx_fast_stream *s, uint64_t deadline)
 /* Bytes that were read into the place the body gave lie there already. */
 static int gather(agx_fast_stream *s, agx_view data)
 {
-        if (s->body.data && data.p == (const char *)s->body.data + s->body.head + s->body.len) {
+        if (agx_buf_ends_at(&s->body, data)) {
                 agx_buf_commit(&s->body, data.n);
                 return 0;
         }
