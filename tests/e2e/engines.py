@@ -280,7 +280,10 @@ def _bridge(letter: str) -> Iterator[tuple[str, str]]:
     taken = _run_root("ip", "-4", "address")
     numbers = [(os.getpid() + n) % 256 for n in range(256)]
     network = next(net for net in (f"10.213.{n}" for n in numbers) if f"inet {net}." not in taken)
-    _run_root("ip", "link", "add", name, "type", "bridge")
+    # With an address of its own. Else it has the lowest of its ports', and whenever that changes the containers go on
+    # sending to the one they know: their calls stand still for a minute.
+    address = "02:" + ":".join(f"{byte:02x}" for byte in os.urandom(5))
+    _run_root("ip", "link", "add", name, "address", address, "type", "bridge")
     try:
         _run_root("ip", "address", "add", f"{network}.1/24", "dev", name)  # which nobody else takes from now on
         _run_root("ip", "link", "set", name, "up")
