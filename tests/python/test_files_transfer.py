@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import pickle
 import random
+import shutil
 import signal
 import socket
 import stat
@@ -17,7 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentix.files import TransferError, UploadResult, _conduit, _confine, _transfer, download_path, upload_path
+from agentix.files import (
+    TransferError,
+    UploadResult,
+    _conduit,
+    _confine,
+    _landing,
+    _transfer,
+    download_path,
+    upload_path,
+)
 from agentix.files import _batch as b
 from agentix.files import _sandbox as far
 from agentix.files._batch import checksum_of
@@ -416,6 +427,54 @@ def test_what_a_killed_host_left_goes_with_the_next_download(root: Path, here: P
         living.abort()
         living.place.close()
         mine.rmdir()
+
+
+def test_who_is_taken_for_left_behind_begins_again(root: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another transfer has just locked the new directory, and takes a moment to remove it."""
+    real = os.mkdir
+    sweepers: list[threading.Thread] = []
+
+    def mkdir(path: str | bytes, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        real(path, mode, dir_fd=dir_fd)
+        if not sweepers:
+            fd = os.open(path, os.O_RDONLY, dir_fd=dir_fd)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            sweepers.append(threading.Timer(0.2, lambda: (os.rmdir(here / os.fsdecode(path)), os.close(fd))))
+            sweepers[0].start()
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    landing = TreeLanding(_transfer._local(str(here / "target")), "0" * 32, 0o755, outside_links="refuse")
+    sweepers[0].join(30)
+    try:
+        assert (here / (".agentix-" + "0" * 32)).is_dir()
+        landing.accept([("f", b"f", 0o644, 4, 0, b"here")])
+        landing.finish(1, 4)
+        assert (here / "target" / "f").read_bytes() == b"here"
+    finally:
+        landing.place.close()
+
+
+def test_what_has_the_name_now_is_not_what_was_left(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found has been removed by somebody else before it was locked, and its name been taken again."""
+    left = here / (".agentix-" + "0" * 32)
+    left.mkdir()
+    real = os.open
+
+    def opened(path: str, flags: int, *args: Any, **kwargs: Any) -> int:
+        fd = real(path, flags, *args, **kwargs)
+        if path == left.name and not (left / "f").exists():
+            left.rmdir()
+            left.mkdir()
+            (left / "f").write_bytes(b"of a living transfer")
+        return fd
+
+    directory = real(here, os.O_RDONLY | os.O_DIRECTORY)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", opened)
+        _landing._sweep(directory)
+    os.close(directory)
+    assert (left / "f").read_bytes() == b"of a living transfer"
+    shutil.rmtree(left)
 
 
 # ---- a sandbox that lies ----

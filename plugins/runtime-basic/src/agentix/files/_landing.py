@@ -11,7 +11,9 @@ import re
 import shutil
 import stat
 import threading
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Literal
 
 from ._batch import DIRECTORY, FILE, Batch, Entry
@@ -27,6 +29,7 @@ _OPEN_DIRECTORIES = 32
 _PARTIAL_MAX = 16
 _HIDDEN = re.compile(r"\.agentix-[0-9a-f]{32}")
 _TRIES = 100
+_PAUSE_SECONDS = 0.02
 _DIRECTORY_MODE = 0o755
 
 
@@ -46,6 +49,28 @@ def _hold(fd: int) -> bool:
     return os.fstat(fd).st_nlink > 0
 
 
+def _made(make: Callable[[], int], path: str) -> int:
+    """Return what was made and is held. Raises FileExistsError if its name is taken, OSError (EBUSY) if it never holds.
+
+    Between the making and the lock another transfer may take it for left behind: it has it locked then, and removes it
+    in a moment, in which the name is still there.
+    """
+    for again in range(_TRIES):
+        try:
+            fd = make()
+        except FileExistsError:
+            if again == 0:
+                raise
+        except FileNotFoundError:  # it was removed before it was open
+            pass
+        else:
+            if _hold(fd):
+                return fd
+            os.close(fd)
+        time.sleep(_PAUSE_SECONDS)
+    raise OSError(errno.EBUSY, "what is written there is removed again and again", path)
+
+
 def _sweep(directory: int) -> None:
     """Remove what transfers into this directory have left whose processes were killed: nobody holds a lock on it."""
     for name in os.listdir(directory):
@@ -57,7 +82,10 @@ def _sweep(directory: int) -> None:
             continue
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if stat.S_ISDIR(os.fstat(fd).st_mode):
+            found = os.fstat(fd)
+            if found.st_nlink == 0:  # somebody else has removed it, and what has its name now is another transfer's
+                continue
+            if stat.S_ISDIR(found.st_mode):
                 shutil.rmtree(name, ignore_errors=True, dir_fd=directory)
             else:
                 os.unlink(name, dir_fd=directory)
@@ -186,13 +214,9 @@ class FileLanding(Landing):
                 return fd
             os.close(fd)
         _sweep(self.place.parent)
-        for _ in range(_TRIES):
-            fd = os.open(self._name, _NEW, 0o666, dir_fd=self.place.parent)
-            if _hold(fd):
-                self._named = True
-                return fd
-            os.close(fd)
-        raise OSError(errno.EBUSY, "what is written there is removed again and again", self.place.path)
+        fd = _made(lambda: os.open(self._name, _NEW, 0o666, dir_fd=self.place.parent), self.place.path)
+        self._named = True
+        return fd
 
     def write(self, data: bytes | memoryview, offset: int) -> None:
         """Write a part of it."""
@@ -280,17 +304,11 @@ class TreeLanding(Landing):
         _sweep(self.place.parent)
         if self._target is not None:
             _sweep(self._target)
-        for _ in range(_TRIES):
-            os.mkdir(self._name, 0o700, dir_fd=self._home)
-            try:
-                self._root = enter(self._home, self._name)
-            except FileNotFoundError:
-                continue
-            if _hold(self._root):
-                return
-            os.close(self._root)
-            self._root = -1
-        raise OSError(errno.EBUSY, "what is written there is removed again and again", self.place.path)
+        self._root = _made(self._make_root, self.place.path)
+
+    def _make_root(self) -> int:
+        os.mkdir(self._name, 0o700, dir_fd=self._home)
+        return enter(self._home, self._name)
 
     # ---- entries ----
 
