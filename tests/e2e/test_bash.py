@@ -114,7 +114,7 @@ def test_says_why_nothing_was_started(call: Callable[..., Any], options: dict[st
 def test_background_does_not_hold_the_call_open(call: Callable[..., Any], tmp_path: Path, background: str) -> None:
     begin = time.monotonic()
     result = call(f"{background} echo $! >{tmp_path}/pid; echo hi")
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30
     assert result.exit_code == 0
     assert "hi\n" in result.stdout
     pid = int((tmp_path / "pid").read_text())
@@ -139,7 +139,7 @@ def test_background_does_not_hold_a_stream_open(
 
     begin = time.monotonic()
     run(go())
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 30
 
 
 # ---- the end of a tree ----
@@ -171,7 +171,7 @@ def test_ends_a_whole_tree(runtime: Runtime, run: Run, tmp_path: Path, escape: s
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            await eventually(lambda: not running(started), "the tree ends", 3)
+            await eventually(lambda: not running(started), "the tree ends", 30)
         return started
 
     async def by_deadline() -> list[int]:
@@ -179,7 +179,7 @@ def test_ends_a_whole_tree(runtime: Runtime, run: Run, tmp_path: Path, escape: s
             with pytest.raises(CallTimeout):
                 await client.remote(bash.run, command)
             started = await pids_in(pids, 2)
-            await eventually(lambda: not running(started), "the tree ends", 3)
+            await eventually(lambda: not running(started), "the tree ends", 30)
         return started
 
     started = run({"timeout": by_timeout, "cancel": by_cancel, "deadline": by_deadline}[how]())
@@ -202,7 +202,7 @@ def test_streams_events_as_they_come(runtime: Runtime, run: Run) -> None:
             async for event in client.remote(bash.run_stream, "echo now; sleep 60"):
                 assert event == bash.BashStdout("now\n")
                 break
-            assert time.monotonic() - begin < 10
+            assert time.monotonic() - begin < 30
 
     run(go())
 
@@ -236,15 +236,15 @@ def test_a_cancelled_call_of_a_blocked_worker_loses_its_tree_at_once(
 
     async def go() -> None:
         async with RuntimeClient(runtime.url) as client:
-            task = asyncio.ensure_future(client.remote(t.run_blocked, command, 5))
+            task = asyncio.ensure_future(client.remote(t.run_blocked, command, 12))
             started = await pids_in(tmp_path / "pids", 2)
             await asyncio.sleep(0.3)  # by now the loop is held up
             begin = time.monotonic()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            await eventually(lambda: not running(started), "the tree ends", 3)
-            assert time.monotonic() - begin < 3, "long before the worker does"
+            await eventually(lambda: not running(started), "the tree ends", 30)
+            assert time.monotonic() - begin < 4.5, "before the worker, which gets 5 s, does"
 
     run(go())
 
@@ -262,7 +262,7 @@ def test_a_command_ends_with_its_call(runtime: Runtime, run: Run, tmp_path: Path
         async with RuntimeClient(runtime.url) as client:
             assert await client.remote(t.forget, f"echo $$ >>{tmp_path}/pids; exec sleep 60") == "forgotten"
         started = await pids_in(tmp_path / "pids", 1)
-        await eventually(lambda: not running(started), "the command ends", 3)
+        await eventually(lambda: not running(started), "the command ends", 30)
 
     run(go())
 
@@ -289,7 +289,7 @@ def test_a_tree_ends_with_its_worker(runtime: Runtime, run: Run, tmp_path: Path)
             with pytest.raises(WorkerExited):
                 await client.remote(t.run_then_die, command, 7)
             started = await pids_in(tmp_path / "pids", 2)
-            await eventually(lambda: not running(started), "the tree ends", 3)
+            await eventually(lambda: not running(started), "the tree ends", 30)
             assert (await client.remote(bash.run, "echo again")).stdout == "again\n"
 
     run(go())
@@ -342,12 +342,12 @@ def test_trees_end_with_the_runtime(worker_python: str, run: Run, tmp_path: Path
                 task = asyncio.ensure_future(client.remote(bash.run, runs))
                 started = await pids_in(tmp_path / "pids", 3)
                 runtime.signal(number)
-                await eventually(lambda: not running(started), "the trees end", 8)
+                await eventually(lambda: not running(started), "the trees end", 30)
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         groups = [Path(place) for place in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/freezer")]
         name = f"agentix-{runtime.instance[:12]}-*"
-        await eventually(lambda: not [left for place in groups for left in place.glob(name)], "no cgroup is left", 8)
+        await eventually(lambda: not [left for place in groups for left in place.glob(name)], "no cgroup is left", 30)
 
     run(go())
 
@@ -359,7 +359,7 @@ def test_a_keeper_that_was_killed_costs_its_command_only(runtime: Runtime, run: 
             keeper, shell = await pids_in(tmp_path / "pids", 2)
             os.kill(keeper, signal.SIGKILL)
             assert (await task).exit_code == -9
-            await eventually(lambda: not running([shell]), "the shell ends", 3)
+            await eventually(lambda: not running([shell]), "the shell ends", 30)
             assert (await client.remote(bash.run, "echo fine")).stdout == "fine\n"
 
     run(go())
@@ -430,7 +430,7 @@ def test_trees_end_with_a_host_that_was_killed(worker_python: str, run: Run, tmp
         finally:
             host.kill()
             await host.wait()
-        await eventually(lambda: not running(started), "the trees end with their sandbox", 10)
+        await eventually(lambda: not running(started), "the trees end with their sandbox", 30)
 
     with tempfile.TemporaryDirectory(prefix="agx-") as places:  # a short name: the path of a socket must fit
         run(go())
@@ -720,7 +720,7 @@ def test_a_process_of_no_call_lives_as_long_as_its_worker(runtime: Runtime, run:
             assert alive(pid)
             with pytest.raises(WorkerExited):
                 await client.remote(t.run_then_die, "true", 1)
-            await eventually(lambda: not alive(pid), "it ends with its worker", 3)
+            await eventually(lambda: not alive(pid), "it ends with its worker", 30)
 
     run(go())
 

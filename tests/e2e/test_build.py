@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -214,11 +213,8 @@ def test_python_and_bash_of_the_bundle_run_alone(built: Built, tmp_path: Path) -
 
 def test_an_unchanged_project_is_not_built_again(built: Built) -> None:
     base = built.bundle.parents[1]
-    begin = time.monotonic()
     again = build(built.source, cwd=base, env=built.env)
-    took = time.monotonic() - begin
     assert again["reused"] is True
-    assert took < 10  # a second on a quiet machine
     assert {key: again[key] for key in ("digest", "size", "bundle")} == {
         key: built.said[key] for key in ("digest", "size", "bundle")
     }

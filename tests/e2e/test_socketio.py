@@ -278,7 +278,7 @@ def test_a_cancel_that_is_not_heeded(run: Any, worker_python: str) -> None:
             started = time.monotonic()
             error = await host.error_of("deaf")
             assert (error["type"], error["cancelled"]) == ("Cancelled", True)
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < 50
             await host.call("next", "pid")
             assert await host.value_of("next") != before
 
@@ -511,7 +511,7 @@ def test_who_joins_nothing_is_closed(run: Any, worker_python: str) -> None:
                 await ws.receive_str()
                 message = await asyncio.wait_for(ws.receive(), 15)
                 assert message.type == aiohttp.WSMsgType.CLOSE
-            assert 9 < time.monotonic() - started < 15
+            assert 9 < time.monotonic() - started < 40
 
     run(main())
 

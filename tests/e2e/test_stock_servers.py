@@ -138,7 +138,7 @@ def test_cancel(run: Any, kind: str, transports: str) -> None:
                 with pytest.raises(CallTimeout):
                     await hasty.remote(t.sleep_async, 60)
                 await journal_once(server, lambda j: j["events"].get("cancel") == 2)
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < 50
 
     run(main())
 

@@ -282,7 +282,7 @@ def test_a_killed_host_leaves_nothing(reuse: UvProviderConfig, places: Places) -
         process.kill()
     began = time.monotonic()
     until(lambda: all(map(gone, pids)))
-    assert time.monotonic() - began < 15  # 2 s on an idle machine
+    assert time.monotonic() - began < 60  # 2 s on an idle machine
     until(lambda: places.left() == [])
 
 

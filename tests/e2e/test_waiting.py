@@ -158,7 +158,7 @@ def test_it_is_woken_by_another_thread(url: str) -> None:
         begun = time.monotonic()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 25
 
     async def with_loop(client: RuntimeClient) -> None:
         nonlocal loop
@@ -176,7 +176,7 @@ def test_a_timeout_in_the_same_task(url: str) -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await client.remote(t.sleep, 30, None)
-            assert time.monotonic() - begun < 10
+            assert time.monotonic() - begun < 25
         assert await client.remote(t.add, 1, 2) == 3
 
     play(url, main)
@@ -203,9 +203,9 @@ def test_a_signal_handler_runs_meanwhile(url: str) -> None:
         try:
             begun = time.monotonic()
             threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
-            await client.remote(t.sleep, 1.5, None)
+            await client.remote(t.sleep, 3, None)
             assert came
-            assert came[0] - begun < 1.4
+            assert came[0] - begun < 2.9
         finally:
             signal.signal(signal.SIGUSR1, before)
 

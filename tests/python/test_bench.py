@@ -116,7 +116,7 @@ def test_a_participant_that_cannot_start_is_missing_in_every_row(bench: dict[str
 def test_a_participant_that_hangs_ends_with_everything_it_started(
     bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(bench["run"], "SIDE_SECONDS", 1.5)
+    monkeypatch.setattr(bench["run"], "SIDE_SECONDS", 4)
     note = tmp_path / "child"
     program = (
         "import pathlib, subprocess, sys, time\n"
@@ -126,9 +126,9 @@ def test_a_participant_that_hangs_ends_with_everything_it_started(
         "time.sleep(60)\n"
     )
     outcome = bench["run"].measure([sys.executable, "-c", program])
-    assert outcome["failed"] == {"*": "no result within 1.5 s"}
+    assert outcome["failed"] == {"*": "no result within 4 s"}
     child = int(note.read_text())
-    end = time.monotonic() + 5
+    end = time.monotonic() + 20
     while runs(child) and time.monotonic() < end:
         time.sleep(0.01)
     assert not runs(child)

