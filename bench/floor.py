@@ -3,6 +3,8 @@
 The other process is a bare interpreter (`-S -E`): no site, no package, no server. No Python-to-Python call through a
 kernel socket can do with less of its own than a length, a pickle, and the answer's length and pickle.
 
+It answers one call at a time. Where several are to run beside one another, each has such a process of its own.
+
     python floor.py [--quick]         prints the floor's rows as JSON
 """
 
@@ -11,64 +13,64 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import statistics
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import blocking
 import probe
 from floor_worker import receive, send
 
 WORKER = Path(__file__).resolve().parent / "floor_worker.py"
 
 
-def measure(quick: bool) -> None:
-    report, effort = probe.Report(), probe.Effort(quick)
+class Pair:
+    """A worker process and our end of the socketpair."""
 
-    @contextlib.contextmanager
-    def other() -> Iterator[tuple[int, socket.socket]]:
-        here, there = socket.socketpair()
+    def __init__(self) -> None:
+        self._sock, there = socket.socketpair()
         there.set_inheritable(True)
         argv = [sys.executable, "-S", "-E", str(WORKER), str(there.fileno())]
-        pid = probe.spawn(argv, {"PATH": os.environ.get("PATH", os.defpath)})
+        self.pid = probe.spawn(argv, {"PATH": os.environ.get("PATH", os.defpath)})
         there.close()
-        try:
-            receive(here)
-            yield pid, here
-        finally:
-            here.close()
-            os.waitpid(pid, 0)
+        receive(self._sock)
 
-    def call(sock: socket.socket, name: str, *args: object) -> Any:
-        send(sock, (name, args))
-        return receive(sock)
+    def call(self, name: str, *args: object) -> Any:
+        send(self._sock, (name, args))
+        return receive(self._sock)
 
-    ready: list[float] = []
-    first: list[float] = []
-    for _ in range(effort.creates):
-        start = time.perf_counter()
-        with other() as (_, sock):
-            ready.append(time.perf_counter() - start)
-            assert call(sock, "add", 1, 2) == 3
-            first.append(time.perf_counter() - start)
-    report.starts(ready, first)
-    report.rows["server_ready_ms"] = statistics.median(ready) * 1e3
+    def send(self, name: str, *args: object) -> None:
+        send(self._sock, (name, args))
 
-    with other() as (pid, sock):
-        probe.settle(pid, report, effort)
-        report.latency("sync", probe.sequential(lambda: call(sock, "add", 1, 2), effort))
-        report.rows["tree_pss_MiB"] = probe.tree_mib(os.getpid())
-        for width in probe.IN_FLIGHT:
-            report.rows[f"sync_c{width}_calls_s"] = probe.windowed(
-                lambda: send(sock, ("add", (1, 2))), lambda: receive(sock), width, effort
-            )
-        for mib in probe.ECHO_MIB:
-            report.bandwidth(mib, probe.echo_seconds(lambda blob: call(sock, "echo", blob), mib, effort))
-    report.stand_in()
-    report.print()
+    def receive(self) -> Any:
+        return receive(self._sock)
+
+    def close(self) -> None:
+        self._sock.close()
+        os.waitpid(self.pid, 0)
+
+
+class Server:
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._stack = stack
+        self._unused: Pair | None = self._pair()
+        self.pid = self._unused.pid
+
+    def _pair(self) -> Pair:
+        return self._stack.enter_context(contextlib.closing(Pair()))
+
+    def lane(self) -> Pair:
+        pair, self._unused = self._unused or self._pair(), None
+        return pair
+
+
+class Floor:
+    @contextlib.contextmanager
+    def server(self) -> Iterator[Server]:
+        with contextlib.ExitStack() as stack:
+            yield Server(stack)
 
 
 if __name__ == "__main__":
-    measure("--quick" in sys.argv)
+    blocking.measure(Floor(), probe.Report(), probe.Effort(sys.argv))

@@ -1,7 +1,7 @@
 """Virtual environments of the participants: made when first needed, kept, and made anew when their pins change.
 
-Each peer gets one of its own with the exact versions in `pins/NAME.txt`, from whatever package index the machine is
-configured for. Ours gets one too, for its worker: it sees the installed project through a `.pth` line. All of them see
+Each peer, and the plots, get one of their own with the exact versions in `pins/NAME.txt`, from whatever package index
+the machine is configured for. Ours gets one too, for its worker: it sees the installed project through a `.pth` line. All of them see
 `targets/`, because a worker is not expected to look at the current directory or at PYTHONPATH.
 
     python bench/peers.py [NAME ...]     make them now (all without a name)
@@ -19,7 +19,8 @@ import sysconfig
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PEERS = ("reference", "rpyc", "execnet")
+PEERS = ("reference", "execnet", "rpyc", "ray")
+TOOLS = ("plot",)
 INSTALL_SECONDS = 600
 
 
@@ -52,7 +53,7 @@ def python_of(venv: Path) -> str:
 
 
 def _pins(name: str) -> Path | None:
-    return HERE / "pins" / f"{name}.txt" if name in PEERS else None
+    return HERE / "pins" / f"{name}.txt" if name in (*PEERS, *TOOLS) else None
 
 
 def _path_lines(name: str) -> str:
@@ -95,5 +96,5 @@ def _run(command: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    for wanted_name in sys.argv[1:] or PEERS:
+    for wanted_name in sys.argv[1:] or (*PEERS, *TOOLS, "ours"):
         print(environment(wanted_name))

@@ -7,6 +7,7 @@ measured is recorded with its reason, so that the table never has a silent gap.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.metadata
 import json
 import os
@@ -14,26 +15,43 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 TARGETS = Path(__file__).resolve().parent / "targets"
-ECHO_MIB = (1, 10, 100)
-IN_FLIGHT = (16, 128)
-STEP_SECONDS = 20  # a loop that takes longer is given up: its rows are missing, the others are measured all the same
+ECHO_BYTES = {"1k": 1 << 10, "16k": 16 << 10, "256k": 256 << 10, "1m": 1 << 20, "10m": 10 << 20, "100m": 100 << 20}
+IN_FLIGHT = (1, 8, 32, 128)
+BESIDE = {"cpu": ("cpu",), "echo": ("echo",), "flood": ("flood",), "all": ("cpu", "echo", "flood")}
+BESIDE_ECHO_BYTES = 100 << 20
+MANY = (1, 10, 100)
+OPENERS = 8  # how many of them are being made at once
+MANY_IN_FLIGHT = 128  # in all, however many sandboxes share them
+STEP_SECONDS = 10  # a loop that takes longer is given up: its rows are missing, the others are measured all the same
 
 
 class Effort:
-    """How long the loops run. `--quick` is for a look; the gate uses the full one."""
+    """How long the loops run.
 
-    def __init__(self, quick: bool) -> None:
+    `--quick` is for a look. `--light` leaves out what takes a slow participant longest (large echoes, `beside`,
+    `many`): `run.py` asks the peers for these in every third round only.
+    """
+
+    def __init__(self, argv: Sequence[str] = ()) -> None:
+        quick = "--quick" in argv
+        self.light = "--light" in argv
+        self.echo_sizes = [size for size, count in ECHO_BYTES.items() if count <= 1 << 20 or not self.light]
         self.creates = 3 if quick else 5
+        self.create_seconds = 2.0  # no further one begins after these
+        self.respawns = 2 if quick else 3
         self.warm_calls = 200
         self.calls = 1000 if quick else 4000
-        self.call_seconds = 1.0 if quick else 3.0
-        self.flight_seconds = 0.3 if quick else 1.0
+        self.call_seconds = 0.5 if quick else 1.0
+        self.flight_seconds = 0.2 if quick else 0.35
         self.echoes = 3  # the first one also pays for fresh memory, so fewer would measure something else
-        self.settle_seconds = 1.0
+        self.echo_seconds = 0.1 if quick else 0.15
+        self.settle_seconds = 0.5
+        self.beside_seconds = 0.4 if quick else 0.6
+        self.many_seconds = 10.0  # for all of MANY to exist
 
 
 class Report:
@@ -63,9 +81,13 @@ class Report:
         self.rows[f"{prefix}_p50_us"] = statistics.median(seconds) * 1e6
         self.rows[f"{prefix}_p99_us"] = percentile(seconds, 99) * 1e6
 
-    def bandwidth(self, mib: int, seconds: float) -> None:
+    def bandwidth(self, size: str, seconds: float) -> None:
         """Both directions count: an echo carries the value twice."""
-        self.rows[f"echo_{mib}_MB_s"] = 2 * mib * 1.048576 / seconds
+        self.rows[f"echo_{size}_MB_s"] = 2 * ECHO_BYTES[size] / 1e6 / seconds
+
+    def beside(self, kind: str, seconds: list[float]) -> None:
+        self.rows[f"beside_{kind}_p50_us"] = statistics.median(seconds) * 1e6
+        self.rows[f"beside_{kind}_p99_us"] = percentile(seconds, 99) * 1e6
 
     def starts(self, ready: list[float], first: list[float]) -> None:
         self.rows["create_ready_ms"] = statistics.median(ready) * 1e3
@@ -73,7 +95,7 @@ class Report:
 
     def stand_in(self) -> None:
         """For a participant without coroutine targets: its plain calls stand in the coroutine rows."""
-        for key in ("p50_us", *(f"c{n}_calls_s" for n in IN_FLIGHT)):
+        for key in ("p50_us", "p99_us", *(f"c{n}_calls_s" for n in IN_FLIGHT)):
             if f"sync_{key}" in self.rows:
                 self.rows[f"async_{key}"] = self.rows[f"sync_{key}"]
             else:
@@ -129,27 +151,40 @@ def windowed(send: Callable[[], object], receive: Callable[[], object], width: i
     return done / (now - start)
 
 
-def echo_seconds(echo: Callable[[bytes], bytes], mib: int, effort: Effort) -> float:
-    """The best of a few echoes of random bytes; the comparison stands outside the clock."""
-    blob, best = os.urandom(mib << 20), float("inf")
-    for _ in range(effort.echoes):
-        start = time.perf_counter()
-        back = echo(blob)
-        best = min(best, time.perf_counter() - start)
-        if back != blob:
+class EchoTimes:
+    """Which of a few echoes counts: the median of many small ones, the best of a few large ones."""
+
+    def __init__(self, size: str, effort: Effort) -> None:
+        self.blob = os.urandom(ECHO_BYTES[size])
+        self._taken: list[float] = []
+        self._effort = effort
+        self._end = time.perf_counter() + effort.echo_seconds
+
+    def wanted(self) -> bool:
+        now = time.perf_counter()
+        if len(self._taken) < self._effort.echoes:
+            return not self._taken or now < self._end + STEP_SECONDS / 4
+        return len(self.blob) <= 1 << 20 and now < self._end
+
+    def add(self, seconds: float, back: object) -> None:
+        """The comparison stands outside the clock."""
+        self._taken.append(seconds)
+        if back != self.blob:
             raise ValueError("the echo differs from what was sent")
-    return best
+
+    def seconds(self) -> float:
+        return statistics.median(self._taken) if len(self.blob) < 1 << 20 else min(self._taken)
 
 
 @contextlib.contextmanager
-def time_limit() -> Iterator[None]:
-    """For peers whose calls block: raises TimeoutError inside after STEP_SECONDS."""
+def time_limit(seconds: int = STEP_SECONDS) -> Iterator[None]:
+    """For peers whose calls block: raises TimeoutError inside after these seconds."""
 
     def stop(*_: object) -> None:
-        raise TimeoutError(f"took longer than {STEP_SECONDS} s")
+        raise TimeoutError(f"took longer than {seconds} s")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(STEP_SECONDS)
+    signal.alarm(seconds)
     try:
         yield
     finally:
@@ -183,6 +218,12 @@ def proportional_mib(pid: int) -> float:
     return _field_kib(f"/proc/{pid}/smaps_rollup", "Pss:") / 1024
 
 
+def private_kb() -> float:
+    """What only this process has in memory, in units of 1000 bytes."""
+    gc.collect()
+    return sum(_field_kib("/proc/self/smaps_rollup", f"Private_{kind}:") for kind in ("Clean", "Dirty")) * 1.024
+
+
 def tree_mib(root: int) -> float:
     """PSS of everything below `root`, without `root` itself."""
     total = 0.0
@@ -200,8 +241,8 @@ def _field_kib(path: str, field: str) -> int:
 
 
 def spawn(argv: list[str], env: dict[str, str]) -> int:
-    """fork and exec with as little around it as Python allows; descriptors marked inheritable pass."""
-    return os.posix_spawn(argv[0], argv, env)
+    """fork and exec with as little around it as Python allows; descriptors marked inheritable pass; no output."""
+    return os.posix_spawn(argv[0], argv, env, file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)])
 
 
 def settle(pid: int, report: Report, effort: Effort) -> None:
@@ -212,4 +253,6 @@ def settle(pid: int, report: Report, effort: Effort) -> None:
     report.rows["server_pss_MiB"] = proportional_mib(pid)
 
 
+BESIDE_KEYS = tuple(f"beside_{kind}_{part}_us" for kind in BESIDE for part in ("p50", "p99"))
+MANY_KEYS = (*(f"many_{n}_calls_s" for n in MANY), "many_client_kB")
 SERVER_KEYS = ("server_ready_ms", "server_rss_ready_MiB", "server_rss_MiB", "server_pss_MiB")

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -26,61 +26,64 @@ def serve() -> None:
     while not server.active:  # its port is known before it listens
         time.sleep(0.001)
     print(server.port, flush=True)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what targets print; nobody reads the pipe from here on
 
 
-def measure(quick: bool) -> None:
-    import probe
-    import rpyc
+class Lane:
+    def __init__(self, connection: Any) -> None:
+        import rpyc
 
-    report, effort = probe.Report("rpyc"), probe.Effort(quick)
+        self._target = connection.modules.bench_target
+        self._functions = {name: getattr(self._target, name) for name in ("add", "echo")}
+        self._add_later = rpyc.async_(self._functions["add"])
+        self._pending: collections.deque[Any] = collections.deque()
+        # A call has 30 s by default, which a busy machine may need; nothing here is to take longer.
+        connection._config["sync_request_timeout"] = 30
 
+    def call(self, name: str, *args: object) -> Any:
+        function = self._functions.get(name)
+        return (function or getattr(self._target, name))(*args)
+
+    def send(self, name: str, *args: object) -> None:
+        assert name == "add"
+        self._pending.append(self._add_later(*args))
+
+    def receive(self) -> Any:
+        return self._pending.popleft().value
+
+
+class Server:
+    def __init__(self, process: subprocess.Popen[str], stack: contextlib.ExitStack) -> None:
+        assert process.stdout is not None
+        self.pid = process.pid
+        self._stack = stack
+        self._port = int(process.stdout.readline())
+
+    def lane(self) -> Lane:
+        import rpyc
+
+        connection = rpyc.classic.connect("127.0.0.1", self._port)
+        self._stack.callback(connection.close)
+        return Lane(connection)
+
+
+class Rpyc:
     @contextlib.contextmanager
-    def server() -> Iterator[tuple[int, int]]:
+    def server(self) -> Iterator[Server]:
         process = subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True)
         try:
-            assert process.stdout is not None
-            yield process.pid, int(process.stdout.readline())
+            with contextlib.ExitStack() as stack:
+                yield Server(process, stack)
         finally:
             process.kill()
             process.communicate()
 
-    @contextlib.contextmanager
-    def session() -> Iterator[tuple[int, Callable[..., Any], Callable[..., Any]]]:
-        with server() as (pid, port), contextlib.closing(rpyc.classic.connect("127.0.0.1", port)) as connection:
-            target = connection.modules.bench_target
-            yield pid, target.add, target.echo
-
-    ready: list[float] = []
-    first: list[float] = []
-    with report.attempt("create_ready_ms", "create_first_ms", "server_ready_ms"):
-        for _ in range(effort.creates):
-            start = time.perf_counter()
-            with server() as (_, port):
-                ready.append(time.perf_counter() - start)
-                with contextlib.closing(rpyc.classic.connect("127.0.0.1", port)) as connection:
-                    assert connection.modules.bench_target.add(1, 2) == 3
-                    first.append(time.perf_counter() - start)
-        report.starts(ready, first)
-        report.rows["server_ready_ms"] = report.rows["create_ready_ms"]
-
-    with report.attempt(*probe.SERVER_KEYS), server() as (pid, _):
-        probe.settle(pid, report, effort)
-
-    with report.attempt(*probe.call_keys("sync"), "tree_pss_MiB"), session() as (_, add, _):
-        report.latency("sync", probe.sequential(lambda: add(1, 2), effort))
-        report.rows["tree_pss_MiB"] = probe.tree_mib(os.getpid())
-        add_later = rpyc.async_(add)
-        pending: collections.deque[Any] = collections.deque()
-        for width in probe.IN_FLIGHT:
-            report.rows[f"sync_c{width}_calls_s"] = probe.windowed(
-                lambda: pending.append(add_later(1, 2)), lambda: pending.popleft().value, width, effort
-            )
-    for mib in probe.ECHO_MIB:
-        with report.attempt(f"echo_{mib}_MB_s"), session() as (_, _, echo), probe.time_limit():
-            report.bandwidth(mib, probe.echo_seconds(echo, mib, effort))
-    report.stand_in()
-    report.print()
-
 
 if __name__ == "__main__":
-    serve() if "--serve" in sys.argv else measure("--quick" in sys.argv)
+    if "--serve" in sys.argv:
+        serve()
+    else:
+        import blocking
+        import probe
+
+        blocking.measure(Rpyc(), probe.Report("rpyc"), probe.Effort(sys.argv))

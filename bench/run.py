@@ -6,8 +6,10 @@ socketpair), as the median of the ratios of interleaved rounds. See README.md fo
     python bench/run.py                      five rounds of everything
     python bench/run.py --rounds 9           what a gate should use
     python bench/run.py --quick --only ours  one look at ours and the floor
+    python bench/run.py --save DIR/NAME      also write NAME.json and NAME.txt, anew after every participant's turn
 
-Exit status: 0; 1 if the floor or ours has a missing row; 2 for wrong usage.
+Interrupted (SIGINT, SIGTERM) or out of time, it gives what it has. Exit status: 0; 1 if the floor or ours
+has a missing row; 2 for wrong usage.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +33,11 @@ import probe
 import table
 
 HERE = Path(__file__).resolve().parent
-PARTICIPANTS = (table.FLOOR, "ours", *peers.PEERS)
-SIDE_SECONDS = 600
+PARTICIPANTS = (table.FLOOR, table.OURS, *peers.PEERS)
+SIDE_SECONDS = 120
+WHOLE_EVERY = 3  # a peer's slowest rows are measured in the first round, and again after so many
+SELDOM = ("ray",)  # and these take part in no other
+WHOLE, LIGHT = "whole", "light"
 
 
 def command(name: str, quick: bool) -> list[str]:
@@ -38,7 +45,7 @@ def command(name: str, quick: bool) -> list[str]:
     mode = ["--quick"] if quick else []
     if name == table.FLOOR:
         return [sys.executable, str(HERE / "floor.py"), *mode]
-    if name == "ours":
+    if name == table.OURS:
         _importable("agentix.provider.uv")
         venv = peers.environment(name)
         return [sys.executable, str(HERE / "side.py"), "ours", *mode, "--venv", str(venv)]
@@ -63,7 +70,11 @@ def _last_line(text: str) -> str:
 def measure(argv: list[str]) -> dict[str, Any]:
     """One run of one participant; nothing it started outlives a time-out or an interruption."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    with tempfile.TemporaryFile("w+") as errors:
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        tempfile.TemporaryDirectory(prefix="agx-b-", ignore_cleanup_errors=True) as scratch,
+    ):
+        env["TMPDIR"] = scratch  # what a participant that had to be killed has left goes with it
         process = subprocess.Popen(
             argv,
             env=env,
@@ -111,17 +122,79 @@ def prepare(names: list[str], quick: bool) -> tuple[dict[str, list[str]], dict[s
     return ready, absent
 
 
-def run(names: list[str], rounds: int, quick: bool) -> table.Results:
-    ready, absent = prepare(names, quick)
-    results = table.Results(names)
+def turns(names: list[str], rounds: int) -> Iterator[tuple[int, str, str]]:
+    """Who is measured when, and how: (round, name, WHOLE or LIGHT)."""
     for turn in range(rounds):
         # Another one begins each round: none is always the first on a machine that has just been idle.
         first = turn % len(names)
         for name in names[first:] + names[:first]:
-            if sys.stderr.isatty():
-                print(f"round {turn + 1} of {rounds}: {name}", file=sys.stderr)
-            results.add(name, measure(ready[name]) if name in ready else failure(absent[name]))
-    return results
+            if turn % WHOLE_EVERY == 0 or name in (table.FLOOR, table.OURS):
+                yield turn, name, WHOLE
+            elif name not in SELDOM:
+                yield turn, name, LIGHT
+
+
+class Run:
+    """The rounds, and what is known of them at any time."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self._names = [n for n in PARTICIPANTS if not args.only or n == table.FLOOR or n in args.only]
+        self._before = machine()
+        self._begun = time.monotonic()
+        self._ended = ""  # why before its time
+        self.results = table.Results(self._names)
+
+    def play(self) -> None:
+        ready, absent = prepare(self._names, self._args.quick)
+        self._begun = time.monotonic()
+        try:
+            for turn, name, how in turns(self._names, self._args.rounds):
+                if self._minutes() > self._args.minutes:
+                    self._ended = f"the time of {self._args.minutes:g} minutes was over in round {turn + 1}"
+                    break
+                if sys.stderr.isatty():
+                    print(f"round {turn + 1} of {self._args.rounds}: {name}", file=sys.stderr)
+                mode = ["--light"] if how == LIGHT else []
+                report = measure([*ready[name], *mode]) if name in ready else failure(absent[name])
+                self.results.add(name, turn, report)
+                self.save()
+        except KeyboardInterrupt:
+            self._ended = "interrupted"
+        self.save()
+
+    def _minutes(self) -> float:
+        return (time.monotonic() - self._begun) / 60
+
+    def save(self) -> None:
+        if self._args.save is None:
+            return
+        for ending, content in ((".json", self.as_json()), (".txt", self.as_text())):
+            target = Path(f"{self._args.save}{ending}")
+            beside = target.with_name(target.name + ".new")
+            beside.write_text(content + "\n")
+            beside.replace(target)
+
+    def as_json(self) -> str:
+        whole = {
+            "rounds": self._args.rounds,
+            "quick": self._args.quick,
+            "minutes": round(self._minutes(), 1),
+            "ended": self._ended or "after all rounds",
+            "machine": self._before,
+            "about": about(self.results),
+            "rows": self.results.as_json(),
+            "missing": self.results.missing(),
+        }
+        return json.dumps(whole, indent=1)
+
+    def as_text(self) -> str:
+        kind = "figures" if self._args.absolute else "ratios to the floor"
+        rounds = self._args.rounds
+        lines = [f"{kind}, median of {rounds} interleaved round{'s' if rounds > 1 else ''}"]
+        lines.append(self.results.as_text(self._args.absolute))
+        lines += [f"note: {self._ended}" if self._ended else "", busy(self._before) or ""]
+        return "\n".join(line for line in lines if line)
 
 
 def machine() -> dict[str, Any]:
@@ -137,7 +210,7 @@ def busy(before: dict[str, Any]) -> str | None:
 
 
 def about(results: table.Results) -> dict[str, dict[str, str]]:
-    return {name: results.reports[name][-1]["about"] for name in results.names}
+    return {name: list(reports.values())[-1]["about"] for name, reports in results.reports.items()}
 
 
 def arguments() -> argparse.Namespace:
@@ -155,6 +228,10 @@ def arguments() -> argparse.Namespace:
         metavar="NAME",
         help=f"measure only this one and the floor; may be repeated ({', '.join(PARTICIPANTS)})",
     )
+    parser.add_argument(
+        "--minutes", type=float, default=11.0, help="nobody's turn begins later than this; less may be measured (11)"
+    )
+    parser.add_argument("--save", metavar="DIR/NAME", help="also write NAME.json and NAME.txt there, after every turn")
     parser.add_argument("--absolute", action="store_true", help="figures of this machine and run instead of ratios")
     args = parser.parse_args()
     args.rounds = args.rounds if args.rounds is not None else 3 if args.quick else 5
@@ -163,21 +240,18 @@ def arguments() -> argparse.Namespace:
     return args
 
 
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def main() -> int:
     args = arguments()
-    names = [n for n in PARTICIPANTS if not args.only or n == table.FLOOR or n in args.only]
-    before = machine()
-    results = run(names, args.rounds, args.quick)
-    if args.format == "json":
-        whole = {"rounds": args.rounds, "quick": args.quick, "machine": before, "about": about(results)}
-        print(json.dumps({**whole, "rows": results.as_json(), "missing": results.missing()}, indent=1))
-    else:
-        kind = "figures" if args.absolute else "ratios to the floor"
-        print(f"{kind}, median of {args.rounds} interleaved round{'s' if args.rounds > 1 else ''}")
-        print(results.as_text(args.absolute))
-    if note := busy(before):
-        print(note, file=sys.stderr)
-    return 1 if any(gap["participant"] in (table.FLOOR, "ours") for gap in results.missing()) else 0
+    signal.signal(signal.SIGINT, _interrupt)  # also if the caller's shell had it ignored
+    signal.signal(signal.SIGTERM, _interrupt)
+    run = Run(args)
+    run.play()
+    print(run.as_json() if args.format == "json" else run.as_text())
+    return 1 if any(gap["participant"] in (table.FLOOR, table.OURS) for gap in run.results.missing()) else 0
 
 
 if __name__ == "__main__":

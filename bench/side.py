@@ -2,9 +2,9 @@
 
 Only documented names are used, so the same loops measure any implementation.
 
-    python side.py ours [--quick] --venv DIR
+    python side.py ours [--quick] [--light] --venv DIR
         sandboxes come from UvProvider(UvProviderConfig(reuse_venv=DIR))
-    python side.py reference [--quick]
+    python side.py reference [--quick] [--light]
         the server is started as a process of its own and driven through RuntimeClient
 """
 
@@ -152,8 +152,13 @@ class Reference:
     async def sandbox(self) -> AsyncIterator[Any]:
         from agentix import RuntimeClient
 
-        process, port = self._ready()
+        process, port = self._start()
         try:
+            end = time.monotonic() + READY_SECONDS
+            while not self._healthy(process, port):
+                if time.monotonic() > end:
+                    raise TimeoutError("the server was not healthy in time")
+                await asyncio.sleep(0.002)
             async with RuntimeClient(f"http://127.0.0.1:{port}") as client:
                 yield client
         finally:
@@ -174,8 +179,9 @@ class Reference:
 async def starts(impl: Implementation, report: probe.Report, effort: probe.Effort) -> None:
     ready: list[float] = []
     first: list[float] = []
+    end = time.perf_counter() + effort.create_seconds
     with report.attempt("create_ready_ms", "create_first_ms"):
-        for _ in range(effort.creates):
+        while len(first) < effort.creates and (not first or time.perf_counter() < end):
             start = time.perf_counter()
             async with impl.sandbox() as handle:
                 ready.append(time.perf_counter() - start)
@@ -186,12 +192,13 @@ async def starts(impl: Implementation, report: probe.Report, effort: probe.Effor
 
 def server_alone(impl: Implementation, report: probe.Report, effort: probe.Effort) -> None:
     taken: list[float] = []
+    end = time.perf_counter() + effort.create_seconds
     with report.attempt(*probe.SERVER_KEYS):
-        for turn in range(effort.creates):
+        while len(taken) < effort.creates and (not taken or time.perf_counter() < end):
             start = time.perf_counter()
             with impl.server() as pid:
                 taken.append(time.perf_counter() - start)
-                if turn == 0:
+                if len(taken) == 1:
                     probe.settle(pid, report, effort)
         report.rows["server_ready_ms"] = statistics.median(taken) * 1e3
 
@@ -246,33 +253,179 @@ async def small_calls(impl: Implementation, report: probe.Report, effort: probe.
                         report.rows[f"{kind}_c{width}_calls_s"] = rate
 
 
-async def echo_seconds(handle: Handle, blob: bytes, effort: probe.Effort) -> float:
-    best = float("inf")
+async def respawns(impl: Implementation, report: probe.Report, effort: probe.Effort) -> None:
+    """From a call that ends its worker to the next result, by a new sandbox if that one does not come back."""
+    taken: list[float] = []
+    with report.attempt("respawn_ms"):
+        for _ in range(effort.respawns):
+            async with impl.sandbox() as handle:
+                await handle.remote(bench_target.add, 1, 2)
+                taken.append(await within(respawn(impl, handle)))
+        report.rows["respawn_ms"] = statistics.median(taken) * 1e3
+
+
+async def respawn(impl: Implementation, handle: Handle) -> float:
+    start = time.perf_counter()
+    with contextlib.suppress(Exception):
+        await handle.remote(bench_target.leave)
+    try:
+        assert await handle.remote(bench_target.add, 1, 2) == 3
+    except Exception:
+        async with impl.sandbox() as other:
+            assert await other.remote(bench_target.add, 1, 2) == 3
+    return time.perf_counter() - start
+
+
+async def echo_seconds(handle: Handle, size: str, effort: probe.Effort) -> float:
     await handle.remote(bench_target.add, 1, 2)
-    for _ in range(effort.echoes):
+    times = probe.EchoTimes(size, effort)
+    while times.wanted():
         start = time.perf_counter()
-        back = await handle.remote(bench_target.echo, blob)
-        best = min(best, time.perf_counter() - start)
-        if back != blob:
-            raise ValueError("the echo differs from what was sent")
-    return best
+        back = await handle.remote(bench_target.echo, times.blob)
+        times.add(time.perf_counter() - start, back)
+    return times.seconds()
 
 
 async def echoes(impl: Implementation, report: probe.Report, effort: probe.Effort) -> None:
     """A sandbox for each size: one that failed on a large value says nothing about the next."""
-    for mib in probe.ECHO_MIB:
-        with report.attempt(f"echo_{mib}_MB_s"):
+    for size in effort.echo_sizes:
+        with report.attempt(f"echo_{size}_MB_s"):
             async with impl.sandbox() as handle:
-                blob = os.urandom(mib << 20)
-                seconds = await within(echo_seconds(handle, blob, effort))
-            report.bandwidth(mib, seconds)
+                seconds = await within(echo_seconds(handle, size, effort))
+            report.bandwidth(size, seconds)
+
+
+@contextlib.asynccontextmanager
+async def noise(handle: Handle, kinds: tuple[str, ...], seconds: float) -> AsyncIterator[None]:
+    """Calls that go on until the block ends; a failure of theirs is raised then."""
+    over = asyncio.Event()
+    blob = os.urandom(probe.BESIDE_ECHO_BYTES) if "echo" in kinds else b""
+
+    async def echo() -> None:
+        while not over.is_set():
+            await handle.remote(bench_target.echo, blob)
+
+    steps: dict[str, Callable[[], Awaitable[Any]]] = {
+        "cpu": lambda: handle.remote(bench_target.spin, seconds),
+        "flood": lambda: handle.remote(bench_target.flood, seconds),
+        "echo": echo,
+    }
+
+    async def run(kind: str) -> None:
+        await steps[kind]()
+
+    async with asyncio.TaskGroup() as group:
+        for kind in kinds:
+            group.create_task(run(kind))
+        yield
+        over.set()
+
+
+async def small_beside(handle: Handle, kinds: tuple[str, ...], effort: probe.Effort) -> list[float]:
+    for _ in range(effort.warm_calls):
+        await handle.remote(bench_target.add, 1, 2)
+    taken: list[float] = []
+    async with noise(handle, kinds, effort.beside_seconds + 0.1):
+        end = time.perf_counter() + effort.beside_seconds
+        while (start := time.perf_counter()) < end:
+            await handle.remote(bench_target.add, 1, 2)
+            taken.append(time.perf_counter() - start)
+    return taken
+
+
+async def beside(impl: Implementation, report: probe.Report, effort: probe.Effort) -> None:
+    for kind, noises in probe.BESIDE.items():
+        with report.attempt(f"beside_{kind}_p50_us", f"beside_{kind}_p99_us"):
+            async with impl.sandbox() as handle:
+                report.beside(kind, await within(small_beside(handle, noises, effort)))
+
+
+class Crowd:
+    """Sandboxes that are there at once, each called at least once; each is entered and left by a task of its own."""
+
+    def __init__(self, impl: Implementation, seconds: float) -> None:
+        self._impl = impl
+        self._end = time.monotonic() + seconds
+        self._seconds = seconds
+        self._over = asyncio.Event()
+        self._gate = asyncio.Semaphore(probe.OPENERS)
+        self._tasks: list[asyncio.Task[None]] = []
+        self.handles: list[Handle] = []
+
+    async def __aenter__(self) -> Crowd:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._over.set()
+        if len(self.handles) < len(self._tasks):
+            for task in self._tasks:
+                task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def grow(self, count: int) -> None:
+        arrived = asyncio.Semaphore(0)
+        begun = [asyncio.create_task(self._keep(arrived)) for _ in range(count - len(self._tasks))]
+        self._tasks += begun
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._end - time.monotonic()):
+                for _ in begun:
+                    await arrived.acquire()
+        for task in begun:
+            if task.done() and (error := task.exception()) is not None:
+                raise error
+        if len(self.handles) < count:
+            raise TimeoutError(f"{len(self.handles)} of {count} there after {self._seconds:g} s")
+
+    async def _keep(self, arrived: asyncio.Semaphore) -> None:
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                async with self._gate:
+                    handle = await stack.enter_async_context(self._impl.sandbox())
+                    await handle.remote(bench_target.add, 1, 2)
+                self.handles.append(handle)
+                arrived.release()
+                await self._over.wait()
+        except BaseException:
+            arrived.release()
+            raise
+
+
+async def shared_rate(handles: list[Handle], effort: probe.Effort) -> float:
+    """Calls per second with MANY_IN_FLIGHT of them in flight, spread evenly over the sandboxes."""
+    calls = [partial(handle.remote, bench_target.add, 1, 2) for handle in handles]
+    done, start = 0, time.perf_counter()
+
+    async def caller(call: Callable[[], Awaitable[Any]]) -> None:
+        nonlocal done
+        while time.perf_counter() - start < effort.flight_seconds:
+            await call()
+            done += 1
+
+    await asyncio.gather(*(caller(calls[i % len(calls)]) for i in range(probe.MANY_IN_FLIGHT)))
+    return done / (time.perf_counter() - start)
+
+
+async def many(impl: Implementation, report: probe.Report, effort: probe.Effort) -> None:
+    few = 0.0
+    with report.attempt(*probe.MANY_KEYS):
+        async with Crowd(impl, effort.many_seconds) as crowd:
+            for count in probe.MANY:
+                await crowd.grow(count)
+                if count == probe.MANY[-1]:
+                    report.rows["many_client_kB"] = (probe.private_kb() - few) / (count - probe.MANY[-2])
+                report.rows[f"many_{count}_calls_s"] = await within(shared_rate(crowd.handles, effort))
+                few = probe.private_kb()
 
 
 async def measure(impl: Implementation, report: probe.Report, effort: probe.Effort) -> None:
     await starts(impl, report, effort)
     server_alone(impl, report, effort)
     await small_calls(impl, report, effort)
+    await respawns(impl, report, effort)
     await echoes(impl, report, effort)
+    if not effort.light:
+        await beside(impl, report, effort)
+        await many(impl, report, effort)
     await impl.close()
 
 
@@ -280,10 +433,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the agentix that this interpreter imports; prints JSON.")
     parser.add_argument("which", choices=("ours", "reference"))
     parser.add_argument("--quick", action="store_true", help="short loops")
+    parser.add_argument("--light", action="store_true", help="leave out what takes longest")
     parser.add_argument("--venv", help="virtual environment of the worker (ours)")
     args = parser.parse_args()
     logging.disable(logging.CRITICAL)  # a busy host's log lines are not what is measured
-    report, effort = probe.Report("agentix" if args.which == "ours" else "agentixx"), probe.Effort(args.quick)
+    report, effort = probe.Report("agentix" if args.which == "ours" else "agentixx"), probe.Effort(sys.argv)
     impl: Implementation = Ours(args.venv) if args.which == "ours" else Reference()
     asyncio.run(measure(impl, report, effort))
     report.print()
