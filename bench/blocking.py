@@ -47,9 +47,9 @@ def measure(peer: Peer, report: probe.Report, effort: probe.Effort) -> None:
         starts(peer, report, effort)
     memory(peer, report, effort)
     small_calls(peer, report, effort)
-    respawns(peer, report, effort)
     echoes(peer, report, effort)
     if not effort.light:
+        respawns(peer, report, effort)
         beside(peer, report, effort)
         many(peer, report, effort)
     report.stand_in()
@@ -89,8 +89,9 @@ def small_calls(peer: Peer, report: probe.Report, effort: probe.Effort) -> None:
 def respawns(peer: Peer, report: probe.Report, effort: probe.Effort) -> None:
     """None of these brings back a worker that has ended: a new one is made in its place."""
     taken: list[float] = []
+    end = time.perf_counter() + effort.create_seconds
     with report.attempt("respawn_ms"), probe.time_limit():
-        for _ in range(effort.respawns):
+        while len(taken) < effort.respawns and (not taken or time.perf_counter() < end):
             with peer.server() as server:
                 lane = server.lane()
                 lane.call("add", 1, 2)
@@ -104,17 +105,18 @@ def respawns(peer: Peer, report: probe.Report, effort: probe.Effort) -> None:
 
 
 def echoes(peer: Peer, report: probe.Report, effort: probe.Effort) -> None:
-    """A server for each size: one that failed on a large value says nothing about the next."""
-    for size in effort.echo_sizes:
-        with report.attempt(f"echo_{size}_MB_s"), probe.time_limit(), peer.server() as server:
+    for group in effort.echo_groups:
+        keys = [f"echo_{size}_MB_s" for size in group]
+        with report.attempt(*keys), probe.time_limit(), peer.server() as server:
             lane = server.lane()
             lane.call("add", 1, 2)
-            times = probe.EchoTimes(size, effort)
-            while times.wanted():
-                start = time.perf_counter()
-                back = lane.call("echo", times.blob)
-                times.add(time.perf_counter() - start, back)
-            report.bandwidth(size, times.seconds())
+            for size in group:
+                times = probe.EchoTimes(size, effort)
+                while times.wanted():
+                    start = time.perf_counter()
+                    back = lane.call("echo", times.blob)
+                    times.add(time.perf_counter() - start, back)
+                report.bandwidth(size, times.seconds())
 
 
 class Noise:

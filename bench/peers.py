@@ -1,8 +1,8 @@
 """Virtual environments of the participants: made when first needed, kept, and made anew when their pins change.
 
 Each peer, and the plots, get one of their own with the exact versions in `pins/NAME.txt`, from whatever package index
-the machine is configured for. Ours gets one too, for its worker: it sees the installed project through a `.pth` line. All of them see
-`targets/`, because a worker is not expected to look at the current directory or at PYTHONPATH.
+the machine is configured for. Ours gets one too, for its worker: it sees the installed project through a `.pth` line.
+All of them see `targets/`, because a worker is not expected to look at the current directory or at PYTHONPATH.
 
     python bench/peers.py [NAME ...]     make them now (all without a name)
 """

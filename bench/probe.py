@@ -32,16 +32,19 @@ STEP_SECONDS = 10  # a loop that takes longer is given up: its rows are missing,
 class Effort:
     """How long the loops run.
 
-    `--quick` is for a look. `--light` leaves out what takes a slow participant longest (large echoes, `beside`,
-    `many`): `run.py` asks the peers for these in every third round only.
+    `--quick` is for a look. `--light` leaves out what takes a slow participant longest (large echoes, respawns,
+    `beside`, `many`): `run.py` asks the peers for these in every third round only.
     """
 
     def __init__(self, argv: Sequence[str] = ()) -> None:
         quick = "--quick" in argv
         self.light = "--light" in argv
-        self.echo_sizes = [size for size, count in ECHO_BYTES.items() if count <= 1 << 20 or not self.light]
+        small = [size for size, count in ECHO_BYTES.items() if count <= 1 << 20]
+        large = [[size] for size in ECHO_BYTES if size not in small]
+        # Those of a group share a server; one that failed on a large value says nothing about the next.
+        self.echo_groups = [small, *([] if self.light else large)]
         self.creates = 3 if quick else 5
-        self.create_seconds = 2.0  # no further one begins after these
+        self.create_seconds = 1.5  # no further one begins after these
         self.respawns = 2 if quick else 3
         self.warm_calls = 200
         self.calls = 1000 if quick else 4000
@@ -108,6 +111,8 @@ class Report:
 
 
 def reason(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__
 

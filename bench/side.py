@@ -35,6 +35,7 @@ sys.path.insert(0, str(probe.TARGETS))
 import bench_target
 
 READY_SECONDS = 60.0
+LEAVE_SECONDS = 3.0
 T = TypeVar("T")
 
 
@@ -256,8 +257,9 @@ async def small_calls(impl: Implementation, report: probe.Report, effort: probe.
 async def respawns(impl: Implementation, report: probe.Report, effort: probe.Effort) -> None:
     """From a call that ends its worker to the next result, by a new sandbox if that one does not come back."""
     taken: list[float] = []
+    end = time.perf_counter() + effort.create_seconds
     with report.attempt("respawn_ms"):
-        for _ in range(effort.respawns):
+        while len(taken) < effort.respawns and (not taken or time.perf_counter() < end):
             async with impl.sandbox() as handle:
                 await handle.remote(bench_target.add, 1, 2)
                 taken.append(await within(respawn(impl, handle)))
@@ -266,8 +268,13 @@ async def respawns(impl: Implementation, report: probe.Report, effort: probe.Eff
 
 async def respawn(impl: Implementation, handle: Handle) -> float:
     start = time.perf_counter()
-    with contextlib.suppress(Exception):
-        await handle.remote(bench_target.leave)
+    try:
+        async with asyncio.timeout(LEAVE_SECONDS):
+            await handle.remote(bench_target.leave)
+    except TimeoutError:
+        raise TimeoutError(f"the call that ended its worker had not failed after {LEAVE_SECONDS:g} s") from None
+    except Exception:
+        pass
     try:
         assert await handle.remote(bench_target.add, 1, 2) == 3
     except Exception:
@@ -287,12 +294,11 @@ async def echo_seconds(handle: Handle, size: str, effort: probe.Effort) -> float
 
 
 async def echoes(impl: Implementation, report: probe.Report, effort: probe.Effort) -> None:
-    """A sandbox for each size: one that failed on a large value says nothing about the next."""
-    for size in effort.echo_sizes:
-        with report.attempt(f"echo_{size}_MB_s"):
+    for group in effort.echo_groups:
+        with report.attempt(*(f"echo_{size}_MB_s" for size in group)):
             async with impl.sandbox() as handle:
-                seconds = await within(echo_seconds(handle, size, effort))
-            report.bandwidth(size, seconds)
+                for size in group:
+                    report.bandwidth(size, await within(echo_seconds(handle, size, effort)))
 
 
 @contextlib.asynccontextmanager
@@ -421,9 +427,9 @@ async def measure(impl: Implementation, report: probe.Report, effort: probe.Effo
     await starts(impl, report, effort)
     server_alone(impl, report, effort)
     await small_calls(impl, report, effort)
-    await respawns(impl, report, effort)
     await echoes(impl, report, effort)
     if not effort.light:
+        await respawns(impl, report, effort)
         await beside(impl, report, effort)
         await many(impl, report, effort)
     await impl.close()
