@@ -89,7 +89,7 @@ def figure(target: Path, panels: list[tuple[Series, str, str]], ticks: dict[floa
     handles, labels = axes[0].get_legend_handles_labels()
     drawing.legend(handles, labels, loc="lower center", ncols=len(labels), fontsize=8, frameon=False)
     drawing.tight_layout(rect=(0, 0.07, 1, 1))
-    drawing.savefig(target, format="svg", metadata={"Date": None, "Creator": None})
+    drawing.savefig(target, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     plt.close(drawing)
     lines = target.read_text().splitlines()
     target.write_text("\n".join(line.rstrip() for line in lines) + "\n")

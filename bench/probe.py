@@ -58,7 +58,7 @@ class Effort:
 
 
 class Report:
-    """Rows measured by one participant; printed once, as JSON, on the real stdout."""
+    """Rows measured by one participant; printed as JSON on the real stdout."""
 
     def __init__(self, distribution: str | None = None) -> None:
         self.rows: dict[str, float] = {}
@@ -79,6 +79,7 @@ class Report:
             for key in keys:
                 if key not in self.rows:
                     self.failed[key] = reason(error)
+        self.print()
 
     def latency(self, prefix: str, seconds: list[float]) -> None:
         self.rows[f"{prefix}_p50_us"] = statistics.median(seconds) * 1e6
@@ -105,9 +106,9 @@ class Report:
                 self.failed[f"async_{key}"] = self.failed.get(f"sync_{key}", "not measured")
 
     def print(self) -> None:
+        """What is known by now, as one line. The last one counts, even if the participant is too slow to end."""
         text = json.dumps({"about": self.about, "rows": self.rows, "failed": self.failed})
-        with os.fdopen(self._out, "w") as out:
-            out.write(text + "\n")
+        os.write(self._out, text.encode() + b"\n")
 
 
 def reason(error: BaseException) -> str:

@@ -88,15 +88,14 @@ def measure(argv: list[str]) -> dict[str, Any]:
             out, _ = process.communicate(timeout=SIDE_SECONDS)
         except BaseException as stopped:
             _kill_tree(process.pid)
-            process.communicate()
+            out, _ = process.communicate()
             if isinstance(stopped, subprocess.TimeoutExpired):
-                return failure(f"no result within {SIDE_SECONDS} s")
+                return failure(f"no result within {SIDE_SECONDS} s", out)
             raise
         errors.seek(0)
         if process.returncode:
-            return failure(_last_line(errors.read()) or f"ended with status {process.returncode}")
-    report: dict[str, Any] = json.loads(out)
-    return report
+            return failure(_last_line(errors.read()) or f"ended with status {process.returncode}", out)
+    return _last_report(out)
 
 
 def _kill_tree(root: int) -> None:
@@ -106,8 +105,17 @@ def _kill_tree(root: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def failure(why: str) -> dict[str, Any]:
-    return {"about": {}, "rows": {}, "failed": {"*": why}}
+def failure(why: str, said: str = "") -> dict[str, Any]:
+    """The report of a participant that came to no end: what it has said is kept, the rest has this reason."""
+    report = _last_report(said)
+    report["failed"]["*"] = why
+    return report
+
+
+def _last_report(said: str) -> dict[str, Any]:
+    lines = said.splitlines()
+    report: dict[str, Any] = json.loads(lines[-1]) if lines else {"about": {}, "rows": {}, "failed": {}}
+    return report
 
 
 def prepare(names: list[str], quick: bool) -> tuple[dict[str, list[str]], dict[str, str]]:

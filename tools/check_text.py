@@ -38,7 +38,7 @@ MARKERS = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
 # Hosts a file may name: bare words, loopback, documentation names, and where specifications and manuals live.
 HOSTS = re.compile(
     r"^([\w-]+|127\.\d+\.\d+\.\d+|\[::1\]|([\w-]+\.)*(example|test|invalid)(\.(com|org|net))?"
-    r"|www\.rfc-editor\.org|docs\.astral\.sh|peps\.python\.org|docs\.python\.org|opensource\.org)$"
+    r"|www\.rfc-editor\.org|www\.w3\.org|docs\.astral\.sh|peps\.python\.org|docs\.python\.org|opensource\.org)$"
 )
 URL = re.compile(r"\b(?:https?|wss?)://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)")
 OUTSIDE = re.compile(r"\.\./sha[r]ed\b|(?<![\w./}])/wo[r]k/|\b[Ii]ssue #?\d+")
