@@ -26,14 +26,14 @@ BESIDE_ECHO_BYTES = 100 << 20
 MANY = (1, 10, 100)
 OPENERS = 8  # how many of them are being made at once
 MANY_IN_FLIGHT = 128  # in all, however many sandboxes share them
-STEP_SECONDS = 10  # a loop that takes longer is given up: its rows are missing, the others are measured all the same
+STEP_SECONDS = 8  # a loop that takes longer is given up: its rows are missing, the others are measured all the same
 
 
 class Effort:
     """How long the loops run.
 
     `--quick` is for a look. `--light` leaves out what takes a slow participant longest (large echoes, respawns,
-    `beside`, `many`): `run.py` asks the peers for these in every third round only.
+    `beside`, `many`): `run.py` asks the peers for these in every fifth round only.
     """
 
     def __init__(self, argv: Sequence[str] = ()) -> None:
@@ -54,7 +54,7 @@ class Effort:
         self.echo_seconds = 0.1 if quick else 0.15
         self.settle_seconds = 0.5
         self.beside_seconds = 0.4 if quick else 0.6
-        self.many_seconds = 10.0  # for all of MANY to exist
+        self.many_seconds = 8.0  # for all of MANY to exist
 
 
 class Report:

@@ -35,7 +35,7 @@ import table
 HERE = Path(__file__).resolve().parent
 PARTICIPANTS = (table.FLOOR, table.OURS, *peers.PEERS)
 SIDE_SECONDS = 120
-WHOLE_EVERY = 3  # a peer's slowest rows are measured in the first round, and again after so many
+WHOLE_EVERY = 5  # a peer's slowest rows are measured in the first round, and again after so many
 SELDOM = ("ray",)  # and these take part in no other
 WHOLE, LIGHT = "whole", "light"
 
