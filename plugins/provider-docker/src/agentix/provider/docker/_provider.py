@@ -43,7 +43,7 @@ class DockerProvider(SandboxProvider):
         _checks.instance("config", self._config, DockerProviderConfig)
         self._config.validate()
         self._live: dict[str, _Live] = {}
-        self._sweeping: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[bool] | None = None
 
     @staticmethod
     def _default_config() -> DockerProviderConfig:
@@ -199,22 +199,34 @@ class DockerProvider(SandboxProvider):
     # ---- what killed hosts left ----
 
     def _sweep_once(self, engine: str) -> None:
-        """Begin to remove what killed processes left, beside the first `create`, which does not wait for it."""
-        if self._sweeping is None:
-            self._sweeping = asyncio.ensure_future(self._sweep(engine))
-            self._sweeping.add_done_callback(_take_note)
+        """Begin to remove what killed processes left, beside the first `create`, which does not wait for it.
 
-    async def _sweep(self, engine: str) -> None:
-        """Remove containers of dead hosts that ended or never ran, and directories that no container belongs to."""
+        If not all of it went, because another process is about to remove it too or the engine is busy, the next
+        `create` goes on with it.
+        """
+        if self._sweeping is None or (self._sweeping.done() and not _is_swept(self._sweeping)):
+            self._sweeping = asyncio.ensure_future(self._sweep(engine))
+            self._sweeping.add_done_callback(_is_swept)
+
+    async def _sweep(self, engine: str) -> bool:
+        """Remove containers of dead hosts that ended or never ran, and directories that no container belongs to.
+
+        False if one of them could not be removed; the others are.
+        """
+        whole = True
         listed = (await self._command(engine, "list"))["message"]
         rows = [line.split("\t") for line in listed.splitlines()]
         for name, status, host in rows:
             if status != "running" and not shared.is_host_alive(host):
-                await self._delete_foreign(name)
+                try:
+                    await self._delete_foreign(name)
+                except RuntimeError:
+                    whole = False
         known = {row[0] for row in rows}
         for path in await asyncio.to_thread(_places.left_directories, self._config.container_engine):
             if path.name not in known:
                 await asyncio.to_thread(remove_tree, path)
+        return whole
 
     # ---- small things ----
 
@@ -240,10 +252,9 @@ def _handle(sandbox_id: str, url: str, token: str, lease: float | None) -> Sandb
     return keep_lease(Sandbox(sandbox_id=SandboxId(sandbox_id), runtime_url=url, token=token), lease)
 
 
-def _take_note(task: asyncio.Task[None]) -> None:
-    """A sweep that failed is nobody's concern: the next provider sweeps again."""
-    if not task.cancelled():
-        task.exception()
+def _is_swept(task: asyncio.Task[bool]) -> bool:
+    """Whether a sweep that has ended did all there was to do. That it failed is nobody's concern: there are others."""
+    return not task.cancelled() and task.exception() is None and task.result()
 
 
 def _host_environ() -> list[str]:
