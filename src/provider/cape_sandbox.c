@@ -45,6 +45,7 @@ typedef struct cape_sandbox {
         const char *reason;  /* of the cancellation */
         bool asked;          /* the call of this state is under way */
         bool found;          /* the marker */
+        bool noted;          /* the request, where a later process finds it if this one is killed */
         unsigned failures;   /* of status, in a row */
         unsigned cancels;    /* of this request, that failed */
         size_t next_request; /* index into requests: which is to be cancelled */
@@ -55,8 +56,9 @@ typedef struct cape_sandbox {
         agx_strv words;
         agx_strv host_env, extra_binds, config_env, env, argv, requests;
         agx_buf environ_file;
-        agx_wish_file files[2];
+        agx_wish_file files[2], note_file;
         char *dir, *token_file, *script, *url, *message, *meta_token, *meta_environ, *meta_endpoint;
+        char *note_path, *note;
         char *over; /* how the request ended, while its output is fetched */
 } cape_sandbox;
 
@@ -70,8 +72,9 @@ static void sandbox_free(agx_brain *brain)
         cape_sandbox *self = self_of(brain);
         agx_strv *vectors[] = {&self->words, &self->host_env, &self->extra_binds, &self->config_env,
                                &self->env,   &self->argv,     &self->requests};
-        char *texts[] = {self->dir,        self->token_file,   self->script,        self->url, self->message,
-                         self->meta_token, self->meta_environ, self->meta_endpoint, self->over};
+        char *texts[] = {self->dir,     self->token_file, self->script,       self->url,
+                         self->message, self->meta_token, self->meta_environ, self->meta_endpoint,
+                         self->over,    self->note_path,  self->note};
 
         for (size_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); ++i)
                 agx_strv_deinit(vectors[i]);
@@ -103,6 +106,14 @@ static void wish_run(cape_sandbox *self, agx_wish *wish)
         wish->files = self->files;
         wish->file_count = self->config.meta.p ? 2 : 0;
         self->state = STATE_RUNNING;
+}
+
+/* Until it was asked once, the file is written anew: only then has it been written for sure. */
+static void wish_status(cape_sandbox *self, agx_wish *wish)
+{
+        wish_call(self, wish);
+        wish->files = &self->note_file;
+        wish->file_count = self->noted ? 0 : 1;
 }
 
 static void wish_wait(agx_wish *wish, uint64_t timeout_ms)
@@ -141,6 +152,8 @@ static void sandbox_next(agx_brain *brain, agx_wish *wish)
                 wish_wait(wish, AGX_CAPE_CALL_MS);
                 break;
         case STATE_STATUS:
+                wish_status(self, wish);
+                break;
         case STATE_LOGS:
         case STATE_META:
         case STATE_LAST_LOGS:
@@ -264,6 +277,12 @@ static int submitted(cape_sandbox *self, const agx_event *event)
                             self->requests.count ? "cape run named more than one request" : "cape run named no request",
                             event->text);
         self->deadline_ms = event->now_ms + self->config.ready_ms;
+        if (asprintf(&self->note, "%.*s %s\n", (int)self->config.controller_url.n, self->config.controller_url.p,
+                     self->requests.items[0]) < 0) {
+                self->note = NULL;
+                return agx_trace(-ENOMEM);
+        }
+        self->note_file = (agx_wish_file){self->note_path, 0600, agx_view_str(self->note)};
         return begin(self, STATE_STATUS);
 }
 
@@ -323,6 +342,7 @@ static int on_status(cape_sandbox *self, const agx_event *event)
 {
         agx_cape_state state;
 
+        self->noted = self->noted || event->kind != AGX_EVENT_SPAWN_FAILED;
         if (event->kind == AGX_EVENT_SPAWN_FAILED || event->kind == AGX_EVENT_TIMER || event->code ||
             !agx_cape_state_read(event->text, request_of(self), &state))
                 return status_failed(self, event);
@@ -601,6 +621,7 @@ static int build_paths(cape_sandbox *self)
         } rows[] = {
                 {&self->dir, self->config.dir, ""},
                 {&self->token_file, self->config.dir, "/token"},
+                {&self->note_path, self->config.dir, "/request"},
                 {&self->meta_token, self->config.meta, "/token"},
                 {&self->meta_environ, self->config.meta, "/environ"},
                 {&self->meta_endpoint, self->config.meta, "/endpoint"},

@@ -9,6 +9,7 @@ import random
 import stat
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,8 @@ def test_a_session(run: Any, service: services.Service, bundle: box_bundle.Bundl
         resource = SandboxResource(cpu=1.5, memory="1500m", gpu=2)
         async with one.session(config(nix, env=env, resource=resource)) as sandbox:
             assert (await sandbox.remote(t.run, seed=7))["seed"] == 7
-            assert (await sandbox.remote(t.environ))["A"] == env["A"]
+            seen = await sandbox.remote(t.environ)
+            assert (seen["A"], "B" in seen) == (env["A"], False)
             asked = last(service)["asked"]
             said = ("pool", "user", "task_id", "image", "gpus", "cpu_cores", "memory_gb", "runtime_adapter")
             values = ["gpus", "me", sandbox.sandbox_id, "any", 2, 2, 2, "ra"]
@@ -150,6 +152,11 @@ def test_what_is_missing_is_said_first(
         with pytest.raises(ValueError, match=words) as refused:
             provider(token_file=str(file))
         assert str(file) in str(refused.value)
+    file.write_bytes(b"\xff" + TOKEN.encode())
+    with pytest.raises(ValueError, match="it is not text") as refused:
+        provider(token_file=str(file))
+    assert TOKEN not in "".join(traceback.format_exception(refused.value))
+    file.write_text(" ")
     monkeypatch.setenv("CAPE_TOKEN_FILE", str(file))
     with pytest.raises(ValueError, match="empty"):
         provider()  # a file comes before the variable
@@ -259,19 +266,74 @@ def test_a_cancellation_that_is_not_taken(
     run(main())
 
 
+def test_deleted_twice_and_cancelled_meanwhile(
+    run: Any, service: services.Service, bundle: box_bundle.Bundle, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        one = provider(meta_root=str(tmp_path))
+        nix = config(f"{bundle.directory}/nix")
+        sandbox = await one.create(nix)
+        await sandbox.aclose()
+        async with asyncio.timeout(40):  # less than the program would be waited for
+            await asyncio.gather(*(one.delete(sandbox.sandbox_id) for _ in range(2)))
+        assert os.listdir(tmp_path) == []
+
+        sandbox = await one.create(nix)
+        await sandbox.aclose()
+        before = len(service.state()["log"])
+        service.order({"on": "POST /requests/", "do": "delay", "seconds": 0.3})
+        task = asyncio.ensure_future(one.delete(sandbox.sandbox_id))
+        await eventually(lambda: len(service.state()["log"]) > before, "the pool is told", 60)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert last(service)["state"] == "cancelled"
+        assert os.listdir(tmp_path) == []
+        assert not _provider._ports._taken  # pyright: ignore[reportPrivateUsage]
+        await one.delete(sandbox.sandbox_id)
+        with pytest.raises(KeyError):
+            await one.get(sandbox.sandbox_id)
+
+    run(main())
+
+
+def test_a_create_that_cannot_be_undone_is_told_of(
+    run: Any, service: services.Service, trees: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    service.order({"on": "POST /requests/", "do": "refuse", "status": 500, "times": 3})
+
+    async def main() -> None:
+        known = len(service.state()["requests"])
+        task = asyncio.ensure_future(provider().create(config(trees["asleep"])))
+        await eventually(lambda: len(service.state()["requests"]) > known, "it is submitted", 60)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert "may be left behind" in caplog.text
+        assert last(service)["id"] in caplog.text
+        await asyncio.to_thread(cancel_by_hand, last(service)["id"])
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+
+
+@pytest.mark.long
 def test_cancelled_at_any_moment(run: Any, service: services.Service, trees: dict[str, str]) -> None:
     moments = random.Random(5)
 
     async def main() -> None:
         one = provider()
-        for _ in range(5):
+        before = service.state()["requests"]
+        for _ in range(20):
             task = asyncio.ensure_future(one.create(config(trees["asleep"])))
             await asyncio.sleep(moments.uniform(0, 1.0))
             task.cancel()
             await asyncio.wait([task])
             assert task.cancelled()
-        reasons = {request["reason"] for request in service.state()["requests"][-2:]}
-        assert reasons == {"agentix_create_cancelled"}
+        mine = [request for request in service.state()["requests"] if request not in before]
+        assert mine
+        assert {request["reason"] for request in mine} == {"agentix_create_cancelled"}
+        assert not _provider._ports._taken  # pyright: ignore[reportPrivateUsage]
 
     run(main())
 
@@ -289,7 +351,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("lease", [8, 900])
+@pytest.mark.parametrize("lease", [pytest.param(8, marks=pytest.mark.long), 900])
 def test_a_killed_host(
     run: Any, service: services.Service, places: Path, bundle: box_bundle.Bundle, trees: dict[str, str], lease: int
 ) -> None:
@@ -308,6 +370,29 @@ def test_a_killed_host(
         with pytest.raises(RuntimeError, match="boom"):
             await provider().create(config(trees["boom"]))
         assert left(places) == []
+
+    run(main())
+
+
+def test_a_host_killed_before_its_sandbox_is_known(
+    run: Any, service: services.Service, places: Path, trees: dict[str, str], tmp_path: Path
+) -> None:
+    """It has been told the request's id, and that is found."""
+    code = HOST.format(bundle=trees["asleep"], lease=900, port=BASE + 12)
+    with subprocess.Popen([sys.executable, "-c", code]) as host:
+        until(lambda: list(places.glob("cape-*/request")), "the request is noted", 60)
+        host.kill()
+
+    async def main() -> None:
+        (name,) = left(places)
+        (tmp_path / name).mkdir()
+        killed = last(service)["id"]
+        with pytest.raises(RuntimeError, match="boom"):
+            await provider(meta_root=str(tmp_path)).create(config(trees["boom"]))
+        assert left(places) == []
+        assert os.listdir(tmp_path) == []
+        (found,) = [request for request in service.state()["requests"] if request["id"] == killed]
+        assert (found["state"], found["reason"]) == ("cancelled", "agentix_delete")
 
     run(main())
 

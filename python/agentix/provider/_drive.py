@@ -304,11 +304,15 @@ class _Pause:
 class Driver:
     """Drives one brain from wish to wish."""
 
-    def __init__(self, brain: Brain) -> None:
+    def __init__(self, brain: Brain, started: Callable[[int], object] | None = None) -> None:
+        """Drive that brain; `started` is told the pid of what it starts, at once."""
         self._brain = brain
+        self._started = started
         self._cancelled = False
         self._command: Child | None = None
         self.child: Child | None = None
+        self.last: Wish | None = None
+        """What it came to, also when a cancellation was raised."""
 
     async def drive(self) -> Wish:
         """Go on until the brain is done, gone or failed; return that wish.
@@ -324,9 +328,16 @@ class Driver:
         return wish
 
     async def end(self) -> Wish:
-        """Ask for the end of what was started; return the last wish. A cancellation is raised when that is over."""
+        """Ask for the end of what was started; return the last wish, which is `done` if it is still there.
+
+        A cancellation changes nothing of that, and is raised when it is over.
+        """
         self._brain.event("delete")
-        return await self.drive()
+        wish = await self._go_on()
+        if self._cancelled:
+            self._cancelled = False
+            raise asyncio.CancelledError
+        return wish
 
     def alive(self) -> bool:
         """Tell whether what was started still runs."""
@@ -356,6 +367,7 @@ class Driver:
                     continue
                 if wish["kind"] != "done":
                     await self._undo(wish.get("path"))
+                self.last = wish
                 return wish
         finally:
             if self._command is not None:
@@ -384,7 +396,7 @@ class Driver:
         command.close()
 
     async def _start(self, wish: Wish) -> None:
-        self.child = self._spawn(wish, with_pipes=not wish["bare"])
+        self.child = self._spawn(wish, with_pipes=not wish["bare"], started=self._started)
         if self.child is not None and not wish["bare"]:
             await self._tell_next(self.child, wish["timeout"])
 
@@ -412,14 +424,18 @@ class Driver:
 
     # ---- waiting ----
 
-    def _spawn(self, wish: Wish, *, with_pipes: bool) -> Child | None:
+    def _spawn(self, wish: Wish, *, with_pipes: bool, started: Callable[[int], object] | None = None) -> Child | None:
         try:
             for path, mode, content in wish.get("files", ()):
                 _write_anew(path, mode, content)
-            return Child(wish, with_pipes=with_pipes)
+            child = Child(wish, with_pipes=with_pipes)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._brain.event("spawn_failed", 0, f"{wish['argv'][0]}: {error}".encode(errors="replace"))
             return None
+        if started is not None:
+            with contextlib.suppress(OSError):  # it only helps whoever comes after a killed host
+                started(child.pid)
+        return child
 
     async def _tell_next(self, source: Child | Probe | _Watched | _Pause, timeout: float) -> None:
         """Wait for the next event of what is watched and tell the brain. The first cancellation is such an event."""

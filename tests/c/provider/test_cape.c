@@ -338,6 +338,29 @@ static void test_cancelled(void **state)
         agx_brain_free(brain);
 }
 
+/* The request is written down for whoever finds the directory of a killed process, until that has succeeded. */
+static void test_the_request_is_noted(void **state)
+{
+        agx_brain *brain = submitted(*state);
+        agx_wish wish = expect_call(brain, "status");
+
+        assert_int_equal(wish.file_count, 1);
+        assert_string_equal(wish.files[0].path, "/tmp/a/cape-0123456789ab/request");
+        assert_int_equal(wish.files[0].mode, 0600);
+        assert_true(agx_view_eq(wish.files[0].content, AGX_VIEW("https://c.example req-123456\n")));
+        event(brain, AGX_EVENT_SPAWN_FAILED, 0, "no space");
+        expect(brain, AGX_WISH_WAIT);
+        event(brain, AGX_EVENT_TIMER, 0, "");
+        wish = expect_call(brain, "status");
+        assert_int_equal(wish.file_count, 1);
+        event(brain, AGX_EVENT_EXITED, 1, "503");
+        expect(brain, AGX_WISH_WAIT);
+        event(brain, AGX_EVENT_TIMER, 0, "");
+        wish = expect_call(brain, "status");
+        assert_int_equal(wish.file_count, 0);
+        agx_brain_free(brain);
+}
+
 static void test_settings(void **state)
 {
         fixture *f = *state;
@@ -427,6 +450,7 @@ int main(void)
                 TEST(test_time_passes),
                 TEST(test_nobody_answers),
                 TEST(test_cancelled),
+                TEST(test_the_request_is_noted),
                 TEST(test_settings),
                 TEST(test_markers),
                 TEST(test_commands),

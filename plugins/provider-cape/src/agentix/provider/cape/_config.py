@@ -150,6 +150,8 @@ def _from_file(name: str) -> str:
         text = path.read_text()
     except OSError as error:
         raise ValueError(f"the token file {name} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"the token file {name} cannot be read: it is not text") from None
     if stat.S_IMODE(info.st_mode) & 0o077:
         raise ValueError(f"the token file {name} can be read by others; chmod 600 it")
     return _checks.secret(f"the token in {name}", text.strip())

@@ -73,7 +73,11 @@ class CapeProvider(SandboxProvider):
                 remove_tree(directory)
                 raise
             driver = Driver(brain)
-            wish = await driver.drive()
+            try:
+                wish = await driver.drive()
+            except asyncio.CancelledError:
+                _tell_of_left(directory.name, driver, token)
+                raise
             if wish["kind"] != "done":
                 raise _failure(_safe(wish["message"], token))
             facts = {"url": wish["url"], "request": wish["path"], "lease": self._config.lease}
@@ -97,21 +101,16 @@ class CapeProvider(SandboxProvider):
         If the pool does not take the cancellation, a warning says so, everything stays, and it can be tried again.
         """
         _checks.sandbox_id(sandbox_id)
-        live = self._live.get(sandbox_id)
+        live = self._live.pop(sandbox_id, None)
         if live is not None and live.process == os.getpid():
-            wish = await live.driver.end()
-            if wish["kind"] == "done":
-                _warn(sandbox_id, _safe(wish["message"], self._config.token()))
-                return
-            self._live.pop(sandbox_id, None)
-            _ports.give_back(live.port)
-            _remove_meta(live.meta)
+            try:
+                await live.driver.end()
+            finally:
+                self._note_end(sandbox_id, live)
             return
         facts = await asyncio.to_thread(_find, sandbox_id)
-        if facts is not None and await self._ask("cancel", sandbox_id, facts):
-            await asyncio.to_thread(remove_tree, shared.base() / sandbox_id)
-            if self._config.meta_root is not None:
-                _remove_meta(_meta_of(self._config.meta_root, sandbox_id))
+        if facts is not None:
+            await self._delete_foreign(sandbox_id, facts)
 
     async def get(self, sandbox_id: SandboxId) -> Sandbox:
         """Give a handle of a sandbox, of another process of this user too; its `status` is "running" or "exited".
@@ -128,6 +127,25 @@ class CapeProvider(SandboxProvider):
         if wish["kind"] == "gone":
             raise KeyError(f"Sandbox not found: {sandbox_id}; the pool does not know its request any more")
         return self._handle(sandbox_id, facts, wish["message"])
+
+    def _note_end(self, sandbox_id: str, live: _Live) -> None:
+        """After an attempt to end it, which may have been in vain."""
+        last = live.driver.last
+        if last is not None and last["kind"] == "done" and (shared.base() / sandbox_id).exists():
+            self._live[sandbox_id] = live
+            _warn(sandbox_id, _safe(last["message"], self._config.token()))
+            return
+        _ports.give_back(live.port)
+        _remove_meta(live.meta)
+
+    async def _delete_foreign(self, sandbox_id: str, facts: dict[str, Any]) -> None:
+        if await self._ask("cancel", sandbox_id, facts):
+            await asyncio.to_thread(self._remove, sandbox_id)
+
+    def _remove(self, sandbox_id: str) -> None:
+        if self._config.meta_root is not None:
+            _remove_meta(_meta_of(self._config.meta_root, sandbox_id))
+        remove_tree(shared.base() / sandbox_id)
 
     # ---- creating ----
 
@@ -196,11 +214,11 @@ class CapeProvider(SandboxProvider):
             return
         self._swept = True
         for path in await asyncio.to_thread(_left):
-            facts = _find(path.name)
+            facts = _find(path.name) or _submitted(path)
             if facts is None:
-                await asyncio.to_thread(remove_tree, path)
+                await asyncio.to_thread(self._remove, path.name)
             elif facts["controller"] == self._controller:
-                await self.delete(SandboxId(path.name))
+                await self._delete_foreign(path.name, facts)
 
     # ---- requests of other processes ----
 
@@ -243,6 +261,15 @@ def _make_sandbox() -> Path:
 
 def _find(sandbox_id: str) -> dict[str, Any] | None:
     return shared.facts_of(shared.base() / sandbox_id) if ID_PATTERN.fullmatch(sandbox_id) else None
+
+
+def _submitted(path: Path) -> dict[str, Any] | None:
+    """Return the request of a sandbox that was never finished, if its maker lived to hear of it."""
+    try:
+        controller, request = (path / "request").read_text().split()
+    except (FileNotFoundError, ValueError):
+        return None
+    return {"controller": controller, "request": request}
 
 
 def _left() -> list[Path]:
@@ -302,6 +329,12 @@ def _safe(message: str, token: str) -> str:
 
 def _failure(message: str) -> Exception:
     return TimeoutError(message) if _TIMES_OUT.search(message.partition("\n")[0]) else RuntimeError(message)
+
+
+def _tell_of_left(sandbox_id: str, driver: Driver, token: str) -> None:
+    """Who cancels does not get to see why the cancellation of a request did not succeed."""
+    if driver.last is not None and "did not succeed" in (driver.last.get("message") or ""):
+        _log.warning("sandbox %s may be left behind: %s", sandbox_id, _safe(driver.last["message"], token))
 
 
 def _warn(sandbox_id: str, message: str) -> None:
