@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +16,14 @@ import pytest
 from agentix.provider.apptainer import ApptainerProvider, ApptainerProviderConfig
 from cli import Cli
 from containers import left
+from processes import until
 
 sys.path.insert(0, str(box_bundle.BOX / "src"))
 
 import box_targets as t
 
 from agentix import SandboxConfig, SandboxResource
+from agentix.provider import _places
 
 PROGRAM = Path(__file__).parents[1] / "support" / "apptainer.py"
 
@@ -39,6 +42,12 @@ class Site:
     def pulls(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
 
+    def leave_pulls(self) -> None:
+        """As a process does that is killed while it pulls."""
+        (self.cache / "images").mkdir(parents=True)
+        for name in (f"{'f' * 32}.lock", f".{'f' * 32}.sif.0123abcd.sif"):
+            (self.cache / "images" / name).touch()
+
     def images(self) -> list[Path]:
         return [path for path in (self.cache / "images").iterdir() if path.suffix != ".lock"]
 
@@ -56,12 +65,13 @@ def test_an_image_is_pulled_once(run: Any, site: Site, bundle: box_bundle.Bundle
     async def main() -> None:
         config = SandboxConfig(image="busybox", bundle=bundle.directory, platform="linux/amd64")
         one, two = site.provider(), site.provider()
+        site.leave_pulls()
         sandboxes = await asyncio.gather(one.create(config), one.create(config), two.create(config))
         for sandbox in sandboxes:
             assert (await sandbox.remote(t.run, seed=1))["python"] == "/nix/runtime/venv/bin/python"
             await sandbox.aclose()
         assert site.pulls() == ["['pull', 'docker://busybox', 'amd64']"]
-        (image,) = site.images()
+        (image,) = site.images()  # and nothing of the pull of another image that a killed process left
         for provider, sandbox in zip((one, one, two), sandboxes, strict=True):
             await provider.delete(sandbox.sandbox_id)
         config = SandboxConfig(image=str(image), bundle=bundle.directory)  # a file is used where it lies
@@ -112,6 +122,36 @@ def test_loopback_where_a_socket_has_no_room(
         async with site.provider().session(SandboxConfig(image="busybox", bundle=bundle.directory)) as sandbox:
             assert sandbox.runtime_url.startswith("http://127.0.0.1:")
             assert (await sandbox.remote(t.run, seed=3))["seed"] == 3
+
+    run(main())
+
+
+HOST = """
+import asyncio
+from agentix import SandboxConfig
+from agentix.provider.apptainer import ApptainerProvider, ApptainerProviderConfig
+config = ApptainerProviderConfig(binary={binary!r}, cache_dir={cache!r})
+asyncio.run(ApptainerProvider(config).create(SandboxConfig(image="busybox", bundle={bundle!r})))
+"""
+
+
+def test_a_host_killed_before_its_runtime_came_up(
+    run: Any, site: Site, bundle: box_bundle.Bundle, tmp_path: Path, places: Path
+) -> None:
+    """There is no lease yet that would end it: the next provider does."""
+    slow = box_bundle.with_bootstrap(tmp_path / "slow", "exec /nix/busybox sleep 1000")
+    code = HOST.format(binary=str(PROGRAM), cache=str(site.cache), bundle=slow)
+    with subprocess.Popen([sys.executable, "-c", code]) as host:
+        until(lambda: list(places.glob("apptainer-*/process")), "its container is started", 60)
+        host.kill()
+    (note,) = places.glob("apptainer-*/process")
+    label = note.read_text()
+    assert _places.is_host_alive(label)
+
+    async def main() -> None:
+        async with site.provider().session(SandboxConfig(image="busybox", bundle=bundle.directory)) as sandbox:
+            assert left(places) == [sandbox.sandbox_id]
+            assert not _places.is_host_alive(label)
 
     run(main())
 
@@ -181,10 +221,11 @@ def commands() -> Iterator[list[bytes]]:
 
 def test_deploying(run: Any, site: Site, bundle: box_bundle.Bundle, tmp_path: Path) -> None:
     cli = Cli(tmp_path)
-    answer = cli.json("deploy", "apptainer", bundle.tar, "--bundle-cache-dir", tmp_path / "b")
+    into = ["--bundle-cache-dir", site.cache / "bundles"]  # what one has unpacked all find
+    answer = cli.json("deploy", "apptainer", bundle.tar, *into)
     assert Path(answer["bundle"], "nix/runtime/bootstrap.sh").exists()
-    assert "apptainer shell --bind" in cli.run("deploy", "apptainer", bundle.tar).stdout
+    assert "apptainer shell --bind" in cli.run("deploy", "apptainer", bundle.tar, *into).stdout
     deployed = run(site.provider().deploy_bundle(bundle.tar, name="mine"))
-    assert deployed.bundle.startswith(str(site.cache / "bundles"))
+    assert deployed.bundle == answer["bundle"]
     assert deployed.metadata["name"] == "mine"
     assert "apptainer" in [row["name"] for row in cli.json("plugin", "list")["providers"]]

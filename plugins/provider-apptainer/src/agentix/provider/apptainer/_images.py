@@ -67,6 +67,25 @@ async def _pull(source: str, arch: str | None, path: Path, binary: str, environ:
             raise RuntimeError(wish["message"])
         if not new.exists():
             raise RuntimeError(f"pulling the image failed: {binary} pull made no file of {source}")
-        os.replace(new, path)
+        await asyncio.to_thread(_keep, new, path)
     finally:
         new.unlink(missing_ok=True)
+
+
+def _keep(new: Path, path: Path) -> None:
+    """Give the image its name when it is on the disk."""
+    with new.open("rb") as file:
+        os.fsync(file.fileno())
+    os.replace(new, path)
+
+
+def sweep(cache: Path) -> None:
+    """Remove what killed processes left of pulls: another pull of the same image may never come."""
+    for left in cache.glob(".*.sif"):
+        with contextlib.suppress(OSError):
+            fd = os.open(cache / f"{left.name[1:].partition('.')[0]}.lock", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                left.unlink()
+            finally:
+                os.close(fd)

@@ -61,6 +61,7 @@ class ApptainerProvider(SandboxProvider):
         if not self._swept:
             self._swept = True
             await asyncio.to_thread(_sweep)
+            await asyncio.to_thread(_images.sweep, self._image_cache())
         sandbox_id, live = await self._create(binary, nix, image, config)
         self._live[sandbox_id] = live
         return _handle(sandbox_id, live.url, live.token, self._config.lease)
@@ -104,7 +105,8 @@ class ApptainerProvider(SandboxProvider):
             try:
                 if len(os.fsencode(directory / "socket" / "s")) > _places.SOCKET_PATH_MAX:
                     (port,) = _places.ports.take("127.0.0.1", 1)
-                driver = Driver(self._brain(binary, nix, image, directory, port, config))
+                brain = self._brain(binary, nix, image, directory, port, config)
+                driver = Driver(brain, lambda pid: _places.write_new(directory / "process", _places.process_label(pid)))
             except BaseException:
                 remove_tree(directory)
                 raise
@@ -190,11 +192,10 @@ def _facts_of(sandbox_id: str) -> dict[str, Any] | None:
 
 
 def _end(directory: Path, facts: dict[str, Any]) -> None:
-    pid = int(facts["process"].split(":")[1])
-    if _places.is_host_alive(facts["process"]):
-        end_foreign(pid, directory, lambda _: _places.is_host_alive(facts["process"]))
-    else:
-        remove_tree(directory)
+    label = facts["process"]
+    if _places.is_host_alive(label):
+        end_foreign(int(label.split(":")[1]), directory, lambda _: _places.is_host_alive(label))
+    remove_tree(directory)  # also if it ended just now
 
 
 def _sweep() -> None:
@@ -202,8 +203,18 @@ def _sweep() -> None:
     for path in _places.base().iterdir():
         if ID_PATTERN.fullmatch(path.name) and _places.is_left(path):
             facts = _places.facts_of(path)
-            if facts is None or not _places.is_host_alive(facts["process"]):
+            if facts is None:
+                _end(path, {"process": _started(path)})  # its runtime, whose lease would end it, may never have come up
+            elif not _places.is_host_alive(facts["process"]):
                 remove_tree(path)
+
+
+def _started(directory: Path) -> str:
+    """Return who the process of a sandbox is that was never finished, or ""."""
+    try:
+        return (directory / "process").read_text()
+    except FileNotFoundError:
+        return ""
 
 
 def _host_environ() -> list[str]:
