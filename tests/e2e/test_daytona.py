@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import random
 import subprocess
 import sys
+import traceback
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -179,14 +181,51 @@ def test_a_step_that_fails(run: Any, service: services.Service, fault: dict[str,
     run(main())
 
 
-def test_cancelled_at_any_moment(run: Any, service: services.Service) -> None:
+ASLEEP = "daytona:" + "a" * 24
+ECHOING = ["POST /api/sandbox", "GET /api/sandbox"]
+
+
+def test_what_the_service_repeats(
+    run: Any, service: services.Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The account's key is nowhere in what a failure shows, nor in any record of a log."""
+    monkeypatch.setattr("agentix.provider._cloud.UNDO_PAUSE", 0.001)
+    caplog.set_level(logging.DEBUG)
+    said = {"do": "refuse", "status": 500, "message": f"no: {KEY}"}
+    service.order(*({"on": on, "times": 20, **said} for on in ECHOING))
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="<redacted>") as failed:
+            await provider().create(config(ASLEEP))
+        shown = "".join(traceback.format_exception(failed.value))
+        assert "cleaning up then failed: RuntimeError" in shown
+        assert KEY not in shown
+
+    run(main())
+    assert "may be left behind" in caplog.text
+    assert KEY not in caplog.text
+
+
+def test_errors_of_asking_are_not_the_end(run: Any, service: services.Service) -> None:
+    service.order({"on": "GET /toolbox", "do": "refuse", "status": 503, "times": 3})
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match=r"not ready after 3\.0 s"):
+            await provider(health_timeout=3.0).create(config(ASLEEP))
+        assert service.state()["rentals"] == []
+
+    run(main())
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.long)])
+def test_cancelled_at_any_moment(run: Any, service: services.Service, times: int) -> None:
     """Its runtime never comes up, so every moment is one of the start."""
     moments = random.Random(5)
     asleep = config("daytona:" + "a" * 24)
 
     async def main() -> None:
         one = provider()
-        for _ in range(8):
+        for _ in range(times):
             task = asyncio.ensure_future(one.create(asleep))
             await asyncio.sleep(moments.uniform(0, 0.8))
             task.cancel()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import logging
 import os
 import random
 import subprocess
 import sys
+import traceback
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -105,7 +108,15 @@ def test_a_session(run: Any, service: services.Service, deployed: str, plain_bun
             await first.get(sandbox.sandbox_id)
         await first.delete(sandbox.sandbox_id)  # which is gone
 
-        # The tar itself finds what is there already.
+    run(main())
+
+
+@pytest.mark.long
+def test_the_tar_itself_finds_what_is_there(
+    run: Any, service: services.Service, deployed: str, plain_bundle: Path
+) -> None:
+    async def main() -> None:
+        first = provider()
         again = await first.deploy_bundle(plain_bundle, name="mine:1")
         assert (again.bundle, again.metadata["state"], again.metadata["name"]) == (deployed, "there already", "mine:1")
         made = await asyncio.gather(*(first.create(config(str(plain_bundle))) for _ in range(2)))
@@ -182,26 +193,83 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault['do']} {fault['on']}")
-def test_a_step_that_fails(run: Any, service: services.Service, fault: dict[str, Any], deployed: str) -> None:
+def test_a_step_that_fails(run: Any, service: services.Service, fault: dict[str, Any]) -> None:
     """Nothing is left, although the first request to end the sandbox fails too."""
     service.order(fault, {"on": "DELETE /sandboxes", "do": "refuse", "status": 500})
 
     async def main() -> None:
         with pytest.raises(RuntimeError, match="failed"):
-            await provider().create(config(deployed))
+            await provider().create(config("e2b:asleep"))
         assert service.rentals() == []
 
     run(main())
 
 
-def test_cancelled_at_any_moment(run: Any, service: services.Service) -> None:
+ASLEEP = "e2b:asleep"
+ECHOING = ["POST /v2/sandboxes", "GET /v2/sandboxes"]
+
+
+def test_what_the_service_repeats(
+    run: Any, service: services.Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The account's key is nowhere in what a failure shows, nor in any record of a log."""
+    monkeypatch.setattr("agentix.provider._cloud.UNDO_PAUSE", 0.001)
+    caplog.set_level(logging.DEBUG)
+    said = {"do": "refuse", "status": 500, "message": f"no: {KEY}"}
+    service.order(*({"on": on, "times": 20, **said} for on in ECHOING))
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="<redacted>") as failed:
+            await provider().create(config(ASLEEP))
+        shown = "".join(traceback.format_exception(failed.value))
+        assert "cleaning up then failed: RuntimeError" in shown
+        assert KEY not in shown
+
+    run(main())
+    assert "may be left behind" in caplog.text
+    assert KEY not in caplog.text
+
+
+def test_a_stream_that_is_cut_is_not_the_end(run: Any, service: services.Service) -> None:
+    service.order({"on": "POST /process.Process/Start", "do": "cut", "seconds": 0.5})
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match=r"not ready after 2\.0 s"):
+            await provider(health_timeout=2.0).create(config(ASLEEP))
+
+    run(main())
+
+
+def test_cancelled_while_the_runtime_is_started(run: Any, service: services.Service) -> None:
+    """In the middle of that request; nor does the SDK leave an exception that nobody took."""
+    service.order({"on": "POST /process.Process/Start", "do": "delay", "seconds": 0.5})
+
+    async def main() -> None:
+        before = len(service.state()["log"])
+        task = asyncio.ensure_future(provider().create(config(ASLEEP)))
+        await eventually(
+            lambda: "POST /process.Process/Start" in service.state()["log"][before:], "it is being started", 60
+        )
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert service.rentals() == []
+        del task
+        gc.collect()
+        await asyncio.sleep(0)
+
+    run(main())
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.long)])
+def test_cancelled_at_any_moment(run: Any, service: services.Service, times: int) -> None:
     """Its runtime never comes up, so every moment is one of the start."""
     moments = random.Random(5)
     asleep = config("e2b:asleep")
 
     async def main() -> None:
         one = provider()
-        for _ in range(8):
+        for _ in range(times):
             task = asyncio.ensure_future(one.create(asleep))
             await asyncio.sleep(moments.uniform(0, 0.8))
             task.cancel()
@@ -228,6 +296,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 def test_how_long_a_sandbox_lives(run: Any, service: services.Service, deployed: str) -> None:
     """As long as its handle; that of a killed host until its time is over."""
     host = subprocess.Popen([sys.executable, "-c", HOST.format(bundle=deployed)], stdout=subprocess.PIPE, text=True)

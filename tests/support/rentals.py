@@ -106,10 +106,18 @@ class Landlord:
             return await handler(request)
         fault["times"] -= 1
         if fault["do"] == "refuse":
-            return web.json_response({"code": fault["status"], "message": "ordered"}, status=fault["status"])
+            said = {"code": fault["status"], "message": fault.get("message", "ordered")}
+            return web.json_response(said, status=fault["status"])
         if fault["do"] == "delay":
             await asyncio.sleep(fault["seconds"])
             return await handler(request)
+        if fault["do"] == "cut":  # it begins, and breaks off
+            work = asyncio.ensure_future(handler(request))
+            await asyncio.wait([work], timeout=fault["seconds"])
+            work.cancel()
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
         if fault["do"] == "change":
             answer = await handler(request)
             assert isinstance(answer, web.Response)

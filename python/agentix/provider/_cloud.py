@@ -15,6 +15,7 @@ import shutil
 import stat
 import tarfile
 import tempfile
+import traceback
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass
@@ -229,6 +230,30 @@ async def undoing(undo: Callable[[BaseException], Coroutine[Any, Any, None]]) ->
         if failure is not None:
             error.add_note(f"cleaning up then failed: {type(failure).__name__}: {failure}")
         raise
+
+
+@contextlib.contextmanager
+def told(doing: str, secret: str) -> Generator[None]:
+    """Turn what an SDK raises, which nobody should have to know, into a RuntimeError that says what was done.
+
+    Neither its text nor what a traceback shows of its cause has the secret in it.
+    """
+    try:
+        with true_cancellation():
+            yield
+    except (RuntimeError, KeyError):
+        raise  # ours
+    except Exception as error:
+        said = str(error).replace(secret, "<redacted>") or type(error).__name__
+        failure = RuntimeError(f"{doing} failed: {said}")
+        if secret in "".join(traceback.format_exception(error)):
+            raise failure from None
+        raise failure from error
+
+
+def reason_of(error: BaseException) -> BaseException | None:
+    """Return what the SDK raised, if it was turned into this error."""
+    return error.__cause__ or error.__context__
 
 
 @contextlib.contextmanager

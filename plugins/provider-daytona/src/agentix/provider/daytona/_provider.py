@@ -13,7 +13,7 @@ import math
 import re
 import secrets
 import warnings
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,8 @@ UNPACK_SECONDS = 600
 GRACE = 10.0
 """Seconds that a request to make a sandbox may go on after a cancellation, so that one knows what came of it."""
 ENDED_PAUSE = 0.5
+ENDED_FAILURES = 5
+"""Errors in a row, of asking whether the runtime has ended, that are passed over."""
 VOLUME_PAUSE = 0.5
 
 
@@ -222,12 +224,11 @@ class DaytonaProvider(SandboxProvider):
     async def _end(self, client: AsyncDaytona, made: list[AsyncSandbox], name: str, error: BaseException) -> None:
         from daytona import DaytonaAuthenticationError, DaytonaBadRequestError, DaytonaNotFoundError
 
-        if not made and isinstance(error.__cause__, (DaytonaAuthenticationError, DaytonaBadRequestError)):
+        refusals = (DaytonaAuthenticationError, DaytonaBadRequestError)
+        if not made and isinstance(_cloud.reason_of(error), refusals):
             return  # the service said no
-        try:
+        with self._told("deleting the sandbox"), contextlib.suppress(DaytonaNotFoundError):
             await client.delete(made[0] if made else await client.get(name))
-        except DaytonaNotFoundError:
-            return
 
     async def _start(self, box: AsyncSandbox, env: dict[str, str]) -> Sandbox:
         from daytona import FileUpload, SessionExecuteRequest
@@ -261,10 +262,20 @@ class DaytonaProvider(SandboxProvider):
         return sandbox
 
     async def _how_it_ended(self, box: AsyncSandbox, command: str) -> str:
+        from daytona import DaytonaError
+
         code: int | None = None
+        failures = 0
         while code is None:
             await asyncio.sleep(ENDED_PAUSE)
-            code = (await box.process.get_session_command(SESSION, command)).exit_code
+            try:
+                with _cloud.true_cancellation():
+                    code = (await box.process.get_session_command(SESSION, command)).exit_code
+                failures = 0
+            except DaytonaError:
+                failures += 1
+                if failures > ENDED_FAILURES:
+                    raise
         said = (await box.process.get_session_command_logs(SESSION, command)).output or ""
         return f"exit code {code}\n{said}".strip()
 
@@ -315,17 +326,8 @@ class DaytonaProvider(SandboxProvider):
         if code:
             raise RuntimeError(f"{doing} failed: exit code {code}\n{said.strip()}")
 
-    @contextlib.contextmanager
-    def _told(self, doing: str) -> Generator[None]:
-        """Turn what the SDK raises, which nobody should have to know, into a RuntimeError that says what was done."""
-        try:
-            with _cloud.true_cancellation():
-                yield
-        except (RuntimeError, KeyError):
-            raise  # ours
-        except Exception as error:
-            said = str(error).replace(self._key, "<redacted>") or type(error).__name__
-            raise RuntimeError(f"{doing} failed: {said}") from error
+    def _told(self, doing: str) -> contextlib.AbstractContextManager[None]:
+        return _cloud.told(doing, self._key)
 
 
 def _check(config: SandboxConfig) -> None:

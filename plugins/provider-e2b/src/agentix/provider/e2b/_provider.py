@@ -6,9 +6,10 @@ uploaded and unpacked in it, the snapshot is taken under a name made of template
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ LABEL = "agentix"
 PORT_LABEL = "agentix-port"
 ARCHIVE = "/tmp/agentix-bundle.tar.gz"
 UNPACK_SECONDS = 600.0
+UNBOUNDED = 0
+"""The SDK's own bound for a command's start has a task whose error nobody takes if a cancellation comes meanwhile."""
 
 
 class E2BProvider(SandboxProvider):
@@ -155,7 +158,7 @@ class E2BProvider(SandboxProvider):
         with self._told("unpacking the bundle"):
             try:
                 command = f"{_cloud.unpack_command(ARCHIVE)}; rm -f {ARCHIVE}"
-                await box.commands.run(command, user="root", timeout=UNPACK_SECONDS)
+                await box.commands.run(command, user="root", timeout=UNPACK_SECONDS, request_timeout=UNBOUNDED)
             except CommandExitException as error:
                 said = f"{error.stdout}{error.stderr}".strip()
                 raise RuntimeError(f"unpacking the bundle failed: exit code {error.exit_code}\n{said}") from None
@@ -182,7 +185,7 @@ class E2BProvider(SandboxProvider):
                     )
                     await _cloud.whole(making, made.append)
             except RuntimeError as error:
-                if isinstance(error.__cause__, NotFoundException):
+                if isinstance(_cloud.reason_of(error), NotFoundException):
                     self._deployed.forget(SCHEME + template)
                 raise
             yield made[0]
@@ -190,24 +193,32 @@ class E2BProvider(SandboxProvider):
     async def _end(self, made: list[AsyncSandbox], mark: str, error: BaseException) -> None:
         from e2b import AsyncSandbox, SandboxQuery
 
-        if made:
-            await made[0].kill()
+        if not made and isinstance(error, RuntimeError) and _was_refused(_cloud.reason_of(error)):
             return
-        if isinstance(error, RuntimeError) and _was_refused(error.__cause__):
-            return
-        pages = AsyncSandbox.list(query=SandboxQuery(metadata={LABEL: mark}), api_key=self._key)
-        while pages.has_next:
-            for info in await pages.next_items():
-                await AsyncSandbox.kill(info.sandbox_id, api_key=self._key)
+        with self._told("ending the sandbox"):
+            if made:
+                await made[0].kill()
+                return
+            pages = AsyncSandbox.list(query=SandboxQuery(metadata={LABEL: mark}), api_key=self._key)
+            while pages.has_next:
+                for info in await pages.next_items():
+                    await AsyncSandbox.kill(info.sandbox_id, api_key=self._key)
 
     async def _start(self, box: AsyncSandbox, env: dict[str, str]) -> Sandbox:
         token = secrets.token_hex(32)
         port = int(env["AGENTIX_BIND_PORT"])
         with self._told("starting the sandbox"):
             await box.files.write(_cloud.TOKEN, token, user="root")  # pyright: ignore[reportUnknownMemberType]
-            running = await box.commands.run(
-                _cloud.start_command(), background=True, envs=env, user="root", timeout=0, cwd="/"
-            )
+            async with asyncio.timeout(self._config.health_timeout):
+                running = await box.commands.run(
+                    _cloud.start_command(),
+                    background=True,
+                    envs=env,
+                    user="root",
+                    timeout=0,
+                    cwd="/",
+                    request_timeout=UNBOUNDED,
+                )
             try:
                 url, headers = _road(box, port)
                 await _cloud.until_ready(
@@ -223,9 +234,13 @@ class E2BProvider(SandboxProvider):
         from e2b import CommandExitException
 
         try:
-            result: Any = await running.wait()
+            with _cloud.true_cancellation():
+                result: Any = await running.wait()
         except CommandExitException as error:
             result = error
+        except Exception:
+            # The stream was cut, which says nothing of the runtime: whether that answers will tell.
+            result = await asyncio.get_running_loop().create_future()
         return f"exit code {result.exit_code}\n{result.stdout}{result.stderr}".strip()
 
     def _handle(self, box: AsyncSandbox, token: str, port: int) -> Sandbox:
@@ -240,17 +255,8 @@ class E2BProvider(SandboxProvider):
 
         await AsyncSandbox.set_timeout(sandbox.sandbox_id, self._config.timeout, api_key=self._key)
 
-    @contextlib.contextmanager
-    def _told(self, doing: str) -> Generator[None]:
-        """Turn what the SDK raises, which nobody should have to know, into a RuntimeError that says what was done."""
-        try:
-            with _cloud.true_cancellation():
-                yield
-        except (RuntimeError, KeyError):
-            raise  # ours
-        except Exception as error:
-            said = str(error).replace(self._key, "<redacted>") or type(error).__name__
-            raise RuntimeError(f"{doing} failed: {said}") from error
+    def _told(self, doing: str) -> contextlib.AbstractContextManager[None]:
+        return _cloud.told(doing, self._key)
 
 
 def _was_refused(cause: BaseException | None) -> bool:
