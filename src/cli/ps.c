@@ -14,6 +14,10 @@ enum { LIST_MAX = 64 << 20 };
                               .setting = AGX_SETTING_ENGINE                                                            \
         }
 
+#define OF_ENGINES_ONLY                                                                                                \
+        "Only docker and podman are asked. What other backends start ends with its host (uv) or by its lease;\n"       \
+        "what a killed host left of it, their next provider removes, or the service does (daytona, e2b).\n"
+
 static const char *status_of(const agx_sandbox *s)
 {
         return s->running ? "running" : s->exited ? "exited" : "created";
@@ -101,7 +105,7 @@ const agx_command agx_command_ps = {
         .summary = "List sandboxes in containers of this machine",
         .text = "Rows say the sandbox, its engine, whether it runs, whether the process that started it still does, "
                 "and after\n"
-                "how long without a host it ends by itself.\n",
+                "how long without a host it ends by itself.\n" OF_ENGINES_ONLY,
         .opts = ps_opts,
         .size = sizeof(ps_values),
         .format = true,
@@ -168,6 +172,7 @@ static int run_rm(agx_cli *cli, void *values)
 const agx_command agx_command_rm = {
         .name = "rm",
         .summary = "Remove sandboxes",
+        .text = OF_ENGINES_ONLY,
         .opts = rm_opts,
         .size = sizeof(rm_values),
         .format = true,
@@ -235,7 +240,7 @@ const agx_command agx_command_prune = {
         .text = "A sandbox whose host was killed ends by its lease; this is for those without one, and for what is "
                 "left of\n"
                 "them. Whether a host lives cannot be seen from another pid namespace: hence --force for running "
-                "ones.\n",
+                "ones.\n" OF_ENGINES_ONLY,
         .opts = prune_opts,
         .size = sizeof(prune_values),
         .format = true,
