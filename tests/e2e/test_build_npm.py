@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import engines
 import pytest
 from bundles import bundle_digest
 from bundletools import agentix, build, environment, project, run_alone, unpack
@@ -255,3 +256,25 @@ def test_a_build_in_a_container_is_given_the_archives(
     assert "npm not found" in agentix("build", cwd=where, env={**inside, "AGENTIX_BUILD_NPM": str(tmp_path)}).stderr
     offered = agentix("build", cwd=where, env={**inside, "AGENTIX_BUILD_NPM": str(tmp_path / "engine.archives")})
     assert "uv.lock is out of date" in offered.stderr
+
+
+@pytest.mark.long
+def test_a_build_in_a_container(
+    tmp_path: Path, env: dict[str, str], registry: Registry, docker_engine: engines.Engine
+) -> None:
+    """A real one, in an image that has neither npm nor a way to the registry; the bundle is the same as from here."""
+    where = project(tmp_path / "p", more=declare(table(registry)))
+    here = build("--output", tmp_path / "here.tar", cwd=where, env=env)
+    cache = f"type=bind,source={env['UV_CACHE_DIR']},target=/uv-cache"
+    inside = ["--network=none", f"--mount={cache}", "--env=UV_CACHE_DIR=/uv-cache"]
+    options = ["--container-engine", docker_engine.program, "--container-image", docker_engine.image("testbed")]
+    said = build(
+        *options, *(f"--container-run-arg={word}" for word in inside), cwd=where, env={**env, "UV_OFFLINE": "1"}
+    )
+    assert said["npm"] == here["npm"] == [f"{NAME}@{VERSION}"]
+    tree = unpack(where / said["bundle"], tmp_path / "tree")
+    assert json.loads((tree / "manifest.json").read_text())["npm"] == {f"{NAME}@{VERSION}": registry.integrity}
+    done = run_alone(tree, tmp_path, f"/nix/runtime/bin/{NAME}", "--version")
+    assert (done.returncode, done.stdout) == (0, f"{VERSION}\n"), done.stderr
+    done = run_alone(tree, tmp_path, "/nix/runtime/venv/bin/python", "-c", "import proj; print(proj.where())")
+    assert done.stdout.startswith("/nix/"), done.stderr

@@ -22,7 +22,8 @@ def short() -> Iterator[str]:
     shutil.rmtree(root)
 
 
-def test_it_passes_the_suite(bundle: box_bundle.Bundle, short: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["whole_life or what_create_returns", pytest.param("", marks=pytest.mark.long)])
+def test_it_passes_the_suite(bundle: box_bundle.Bundle, short: str, tmp_path: Path, part: str) -> None:
     options = [
         "--pyargs",
         "agentix.testing.conformance",
@@ -31,6 +32,8 @@ def test_it_passes_the_suite(bundle: box_bundle.Bundle, short: str, tmp_path: Pa
         "-q",
         "-p",
         "no:cacheprovider",
+        "-k",
+        part,
     ]
     env = {**os.environ, "AGENTIX_BUNDLE": bundle.directory, "XDG_RUNTIME_DIR": short}
     done = subprocess.run(

@@ -75,6 +75,8 @@ FEATURES: dict[str, str] = {
 
 ENV = {"LINES": "one\ntwo\n", "EMPTY": "", "QUOTES": "a'b\"c $HOME #", "WORDS": " x  y "}
 PAUSE = 0.05
+LEASES = (2.0, 10.0, 40.0)
+"""Seconds; on a machine that is busy enough not even a host that lives keeps a short one."""
 
 
 class Refusal:
@@ -530,13 +532,22 @@ class Suite:
         """A handle renews it; once that is closed, the sandbox ends by itself."""
         watch.need("lease")
         before = watch.new()
-        async with watch.provider(lease=2.0) as provider:
-            sandbox = await provider.create(watch.backend.config())
-            await asyncio.sleep(3.0)
-            assert await sandbox.remote(math.factorial, 5) == 120
-            await sandbox.aclose()
-            await _until(lambda: watch.is_gone(provider, sandbox.sandbox_id), "the lease ends", watch.backend.patience)
-            await provider.delete(sandbox.sandbox_id)
+        kept: object = None
+        for lease in LEASES:
+            async with watch.provider(lease=lease) as provider:
+                sandbox = await provider.create(watch.backend.config())
+                await asyncio.sleep(lease * 1.5)
+                (kept,) = await asyncio.gather(_await(sandbox.remote(math.factorial, 5)), return_exceptions=True)
+                await sandbox.aclose()
+                await _until(
+                    lambda: watch.is_gone(provider, sandbox.sandbox_id),  # noqa: B023
+                    "the lease ends",
+                    watch.backend.patience,
+                )
+                await provider.delete(sandbox.sandbox_id)
+            if kept == 120:
+                break
+        assert kept == 120
         await watch.nothing_but(before)
 
     async def test_a_create_that_fails(self, watch: Watch, provider: SandboxProvider, there: list[str]) -> None:
