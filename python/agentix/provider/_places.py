@@ -107,7 +107,7 @@ def facts_of(path: Path) -> dict[str, Any] | None:
     """Return those facts, with the token, or None if there is no such sandbox."""
     try:
         return {**json.loads((path / "sandbox.json").read_text()), "token": (path / "token").read_text().strip()}
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # also one that a crash of the machine left empty
         return None
 
 
@@ -133,11 +133,22 @@ def is_in_use(path: Path) -> bool:
 
 def is_left(path: Path) -> bool:
     """Tell whether the process that made the directory, or the lock file, has gone."""
-    if path.name.startswith("host-"):
-        return time.time() - path.stat().st_mtime > SWEEP_AGE and not is_locked(path)
-    if not (path / "host").exists() and time.time() - path.stat().st_mtime < SWEEP_AGE:
-        return False
-    return not is_locked(path / "host")
+    try:
+        if path.name.startswith("host-"):
+            return time.time() - path.stat().st_mtime > SWEEP_AGE and not is_locked(path)
+        if not (path / "host").exists() and time.time() - path.stat().st_mtime < SWEEP_AGE:
+            return False
+        return not is_locked(path / "host")
+    except OSError:
+        return False  # somebody else has just removed it, or it is nothing of ours
+
+
+def sweep_locks() -> None:
+    """Remove the lock files of processes that have gone without doing so themselves."""
+    for path in base().glob("host-*"):
+        if is_left(path):
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 class _Host:

@@ -200,6 +200,7 @@ def _end(directory: Path, facts: dict[str, Any]) -> None:
 
 def _sweep() -> None:
     """Remove what killed hosts left of sandboxes that have ended; the others end by their lease."""
+    _places.sweep_locks()
     for path in _places.base().iterdir():
         if ID_PATTERN.fullmatch(path.name) and _places.is_left(path):
             facts = _places.facts_of(path)

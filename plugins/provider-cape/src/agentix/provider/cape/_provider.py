@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import os
@@ -273,13 +272,8 @@ def _submitted(path: Path) -> dict[str, Any] | None:
 
 
 def _left() -> list[Path]:
-    return [path for path in shared.base().iterdir() if _is_left(path)]
-
-
-def _is_left(path: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return ID_PATTERN.fullmatch(path.name) is not None and shared.is_left(path)
-    return False
+    shared.sweep_locks()
+    return [path for path in shared.base().iterdir() if ID_PATTERN.fullmatch(path.name) and shared.is_left(path)]
 
 
 def _meta_of(root: str, name: str) -> Path:
