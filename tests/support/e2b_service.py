@@ -267,7 +267,8 @@ class Service:
         following = asyncio.ensure_future(follow())
         self.following.add(following)
         following.add_done_callback(self.following.discard)
-        await asyncio.shield(following)
+        if not request.get("cut"):
+            await asyncio.shield(following)
         return response
 
 

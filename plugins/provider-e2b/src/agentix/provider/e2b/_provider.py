@@ -29,6 +29,7 @@ LABEL = "agentix"
 PORT_LABEL = "agentix-port"
 ARCHIVE = "/tmp/agentix-bundle.tar.gz"
 UNPACK_SECONDS = 600.0
+START_SECONDS = 60.0
 UNBOUNDED = 0
 """The SDK's own bound for a command's start has a task whose error nobody takes if a cancellation comes meanwhile."""
 
@@ -209,7 +210,7 @@ class E2BProvider(SandboxProvider):
         port = int(env["AGENTIX_BIND_PORT"])
         with self._told("starting the sandbox"):
             await box.files.write(_cloud.TOKEN, token, user="root")  # pyright: ignore[reportUnknownMemberType]
-            async with asyncio.timeout(self._config.health_timeout):
+            async with asyncio.timeout(START_SECONDS):
                 running = await box.commands.run(
                     _cloud.start_command(),
                     background=True,
