@@ -105,13 +105,16 @@ class Exchange:
 
 @pytest.mark.parametrize("reset", [False, pytest.param(True, marks=pytest.mark.long)], ids=["fin", "rst"])
 @pytest.mark.parametrize("http_sync_ms", [None, 1000], ids=["link", "http"])
-def test_a_cut_at_every_byte(worker_python: str, tmp_path: Path, http_sync_ms: int | None, reset: bool) -> None:
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.long)], ids=["thirds", "all"])
+def test_a_cut_at_every_byte(
+    worker_python: str, tmp_path: Path, http_sync_ms: int | None, reset: bool, stride: int
+) -> None:
     async def main(exchange: Exchange) -> int:
         await exchange.once(exchange.shim.count, both)  # the worker is there now
         sizes = await exchange.recorded()
         for connection, both_ways in enumerate(sizes):
             for direction, size in enumerate(both_ways):
-                for at in range(size + 1):
+                for at in {*range(0, size + 1, stride), size}:
                     await exchange.cut_at(connection, direction, at, reset=reset)
         print(sizes, Counter(outcome.kind for outcome in exchange.outcomes))
         return sum(map(sum, sizes))

@@ -121,6 +121,7 @@ def test_idle_links_are_cheap(runtime: Runtime) -> None:
     assert each <= 16 << 10
 
 
+@LONG  # 10 s; one alone is by default, with Socket.IO
 def test_who_stops_before_joining_is_closed(runtime: Runtime) -> None:
     """And those who have not even finished their upgrade; /health answers all the while."""
     until(lambda: runtime.workers(), "there is a worker")
