@@ -18,7 +18,7 @@ from _pickle import dumps, loads
 from _thread import allocate_lock
 from threading import Thread
 
-from agentix import _carrier, _log_hook
+from agentix import _carrier, _core, _log_hook
 from agentix._ambient import current_call
 from agentix._callable import RemoteCallable
 from agentix._core import Call, Channel
@@ -56,6 +56,7 @@ PICKLE_PROTOCOL = 5
 _CO_COROUTINE = 0x80  # flags of code objects, as inspect names them; importing it would cost milliseconds
 _CO_ITERABLE_COROUTINE = 0x100
 _NEWER_PATHS = "pathlib._local"
+_WAKE = b"wake"  # what a spare waits for
 _true_name = type.__dict__["__name__"].__get__  # of a class, whatever its metaclass makes of __name__
 _PLAIN = frozenset(map(id, (type(None), bool, int, float, str, bytes, list, tuple, dict)))  # types never awaitable
 _OUR_FILES = (__file__, RemoteCallable.resolve.__code__.co_filename)  # left out at the top of tracebacks
@@ -94,7 +95,7 @@ class Worker:
     def serve(self) -> None:
         """Announce the worker and run until the server says otherwise; end the process itself."""
         os.register_at_fork(after_in_child=self._disown)
-        self.channel.send_ready()
+        self.channel.send_ready(self.conduits >= 0)
         with self._lock:
             self._start_thread()
             self._start_thread()
@@ -780,14 +781,46 @@ def _prepare_process() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
-def main(fd: int, conduits: int = -1) -> None:
-    """Run the worker on its end of the private pair, and the one for conduits; never returns."""
+def _stamps() -> list[tuple[str, int, int, int]]:
+    """Return what shows whether an interpreter that starts now would start as this one has."""
+    places = [sys.executable, os.path.join(sys.prefix, "pyvenv.cfg"), os.path.dirname(__file__), str(_core.__file__)]
+    for entry in sys.path:
+        if entry.endswith("-packages"):  # site-packages, dist-packages
+            places.append(entry)
+            places += [os.path.join(entry, name) for name in sorted(os.listdir(entry)) if name.endswith(".pth")]
+    stamps: list[tuple[str, int, int, int]] = []
+    for place in places:
+        try:
+            found = os.stat(place)
+            stamps.append((place, found.st_ino, found.st_size, found.st_mtime_ns))
+        except OSError:
+            stamps.append((place, 0, 0, 0))
+    return stamps
+
+
+def _wait_as_spare(conduits: int) -> None:
+    """Return when another worker has died and this one takes its place; end the process if that is not to be.
+
+    It has run nothing of users' code, but what it has read from disk may have changed since: then a fresh one is due.
+    """
+    before = _stamps()
+    if os.read(conduits, len(_WAKE) + 1) != _WAKE or _stamps() != before:
+        os._exit(0)
+
+
+def main(fd: int, conduits: int = -1, spare: bool = False) -> None:
+    """Run the worker on its end of the private pair, and the one for conduits; never returns.
+
+    A spare does all that a start takes, then waits for a word on `conduits`.
+    """
     worker = Worker(fd)
     worker.conduits = conduits
     try:
         if conduits >= 0:
             os.set_inheritable(conduits, False)
         _prepare_process()
+        if spare:
+            _wait_as_spare(conduits)
     except BaseException as error:
         worker.channel.send_boot_error("", _type_name(error), _clean(_text(error)), _traceback(error), False)
         raise

@@ -434,12 +434,15 @@ PyObject *agx_channel_send(channel *self, const agx_frame *frame)
         Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(send_ready_doc, "send_ready()\n--\n\nTell the server that the boot is over.");
+PyDoc_STRVAR(send_ready_doc,
+             "send_ready(spare: bool, /)\n--\n\n"
+             "Tell the server that the boot is over, and whether another one like this may wait as a spare.");
 
-static PyObject *channel_send_ready(channel *self, PyObject *unused)
+static PyObject *channel_send_ready(channel *self, PyObject *spare)
 {
-        (void)unused;
-        return agx_channel_send(self, &(agx_frame){.kind = AGX_FRAME_READY});
+        int may = PyObject_IsTrue(spare);
+
+        return may < 0 ? NULL : agx_channel_send(self, &(agx_frame){.kind = AGX_FRAME_READY, .n = (uint64_t)may});
 }
 
 PyDoc_STRVAR(send_open_doc, "send_open(namespace: str)\n--\n\nOpen a namespace: its events come from now on.");
@@ -685,7 +688,7 @@ static PyMethodDef channel_methods[] = {
         {"poll", (PyCFunction)(void (*)(void))channel_poll, METH_NOARGS, poll_doc},
         {"finish", (PyCFunction)(void (*)(void))agx_channel_finish, METH_VARARGS, agx_channel_finish_doc},
         {"is_full", (PyCFunction)(void (*)(void))agx_channel_is_full, METH_NOARGS, agx_channel_is_full_doc},
-        {"send_ready", (PyCFunction)(void (*)(void))channel_send_ready, METH_NOARGS, send_ready_doc},
+        {"send_ready", (PyCFunction)(void (*)(void))channel_send_ready, METH_O, send_ready_doc},
         {"send_open", (PyCFunction)(void (*)(void))channel_send_open, METH_VARARGS, send_open_doc},
         {"send_emit", (PyCFunction)(void (*)(void))channel_send_emit, METH_VARARGS, send_emit_doc},
         {"send_result", (PyCFunction)(void (*)(void))channel_send_result, METH_VARARGS, send_result_doc},

@@ -87,6 +87,7 @@ static const struct shape {
         [AGX_FRAME_CREDIT] = {BIT(CALL_ID) | BIT(CREDIT), 0},
         [AGX_FRAME_SIO_FLOW] = {BIT(CREDIT), 0},
         [AGX_FRAME_SIO_INBOUND] = {BIT(NAMESPACE) | BIT(EVENT) | BIT(DATA), 0},
+        [AGX_FRAME_READY] = {0, BIT(CREDIT)},
         [AGX_FRAME_BOOT_ERROR] = {BIT(FAULT), 0},
         [AGX_FRAME_RESULT] = {BIT(CALL_ID), BIT(VALUE)},
         [AGX_FRAME_ERROR] = {BIT(CALL_ID) | BIT(FAULT), 0},
@@ -175,6 +176,8 @@ static uint32_t rows_of(const agx_frame *frame)
                 given |= shape->allows & BIT(STREAM);
         if (frame->call_id.p)
                 given |= shape->allows & BIT(CALL_ID);
+        if (frame->n)
+                given |= shape->allows & BIT(CREDIT);
         return given;
 }
 

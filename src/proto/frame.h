@@ -51,7 +51,8 @@ typedef struct agx_frame {
         bool has_stream;
         uint64_t stream; /* credit offered with a CALL */
         uint64_t seq;    /* of ITEM */
-        uint64_t n;      /* of CREDIT; of SIO_FLOW: 0 stop emitting, 1 go on; of PROC_*: bytes, or a signal */
+        uint64_t n; /* of CREDIT; of SIO_FLOW: 0 stop emitting, 1 go on; of PROC_*: bytes, or a signal; of READY: 1 if
+                     * its like may be started as a spare */
         agx_view namespace_;
         agx_view event;
         agx_view data;

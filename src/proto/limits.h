@@ -110,6 +110,11 @@
 #define AGX_WORKER_RETIRED_MAX 4        /* retired workers alive at once; for one more the oldest is killed */
 #define AGX_WORKER_QUEUE_BYTES (512u << 20) /* bytes of frames waiting for the worker; above: error type "Busy" */
 #define AGX_WORKER_HEALTHY_MS 1000          /* a worker that lasted so long, or was given a call, had a life */
+#define AGX_WORKER_SPARE_IDLE_MS 100 /* the worker has answered nothing for so long: a spare is started beside it */
+#define AGX_WORKER_SPARE_HURRY_MS 1 /* if a worker has died already, this long after the first answer of the next one */
+#define AGX_WORKER_SPARE_BUSY_MS 5000       /* it has answered without such a pause for so long: likewise */
+#define AGX_WORKER_SPARE_PAUSE_MIN_MS 1000  /* a spare that died is replaced after so long; doubles while they die */
+#define AGX_WORKER_SPARE_PAUSE_MAX_MS 60000 /* longest such pause */
 #define AGX_WORKER_DRAIN_BYTES (512u << 20) /* bytes read of what a dead worker left in its pipes */
 #define AGX_OUTPUT_TAIL_SHOWN (8u << 10)    /* bytes of the tail in one error text */
 #define AGX_OUTPUT_PAUSE_MS 1000            /* text without a newline is passed on after this */

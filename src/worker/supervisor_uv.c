@@ -1,6 +1,7 @@
 /*
  * Every event goes to the brain, and the wishes that come back are carried out in one place; a retired worker has a
- * brain of its own. A death makes two things:
+ * brain of its own. To the brain a spare does not exist: a start that takes it is one that is over soon, and if the spare
+ * turns out to be of no use, another process stands in for it before anybody is told. A death makes two things:
  * a fault for the calls that ran there, and, if it was at boot, the text that later tells waiting calls why there is
  * no worker.
  */
@@ -10,6 +11,7 @@
 #include <stdio.h>
 
 static void carry_out(agx_supervisor_uv *s, unsigned wishes);
+static unsigned spawn_fresh(agx_supervisor_uv *s);
 
 static void say(agx_supervisor_uv *s, const agx_buf *text)
 {
@@ -79,19 +81,42 @@ static void fail_waiting(agx_supervisor_uv *s)
 
 /* ---- what a worker says ---- */
 
+static void on_ready(agx_supervisor_uv *s, agx_worker *w, bool may_wait)
+{
+        w->waking = false;
+        if (may_wait)
+                agx_spare_offered(&s->spares);
+        agx_supervisor_ready(&s->brain);
+        carry_out(s, 0);
+        s->ops->ready(s->user, w->number);
+}
+
+static void note_answer(agx_supervisor_uv *s)
+{
+        uint64_t before = agx_spare_deadline(&s->spares);
+
+        agx_spare_answered(&s->spares, agx_loop_now(s->loop));
+        if (agx_spare_deadline(&s->spares) != before)
+                carry_out(s, 0);
+}
+
 static void on_frame(agx_worker *w, const agx_frame *frame)
 {
         agx_supervisor_uv *s = w->user;
 
-        if (!w->retired && frame->kind == AGX_FRAME_READY && s->brain.state == AGX_SUPERVISOR_BOOTING) {
-                agx_supervisor_ready(&s->brain);
-                carry_out(s, 0);
-                s->ops->ready(s->user, w->number);
+        if (w == s->spare) {
+                agx_worker_kill(w, "it spoke before its turn");
+        } else if (!w->retired && frame->kind == AGX_FRAME_READY && s->brain.state == AGX_SUPERVISOR_BOOTING) {
+                on_ready(s, w, frame->n == 1);
+        } else if (w->waking && frame->kind == AGX_FRAME_BOOT_ERROR) {
+                agx_worker_kill(w, "it could not take another worker's place");
         } else if (!w->retired && frame->kind == AGX_FRAME_BOOT_ERROR) {
                 keep_boot_error(s, &frame->fault);
                 carry_out(s, agx_supervisor_boot_error(&s->brain));
         } else {
                 s->ops->frame(s->user, w->number, frame);
+                if (frame->kind == AGX_FRAME_RESULT || frame->kind == AGX_FRAME_ERROR)
+                        note_answer(s);
         }
 }
 
@@ -116,6 +141,28 @@ static void on_retired_died(agx_supervisor_uv *s, agx_worker *w)
         carry_out(s, 0);
 }
 
+static void on_spare_died(agx_supervisor_uv *s, agx_worker *w)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf text = AGX_BUF_NULL(AGX_MAX_FAULT_MESSAGE);
+
+        s->spare = NULL;
+        if (s->spares.state == AGX_SPARE_THERE) {
+                describe(&text, "a spare worker died: ", w);
+                say(s, &text);
+        }
+        agx_spare_died(&s->spares, agx_loop_now(s->loop));
+        let_go(s, w);
+        carry_out(s, 0);
+}
+
+/* It was of no use, for one reason or another, which is nothing that a call should hear of. */
+static void on_waking_died(agx_supervisor_uv *s, agx_worker *w)
+{
+        s->worker = NULL;
+        let_go(s, w);
+        carry_out(s, spawn_fresh(s));
+}
+
 static void on_died(agx_worker *w)
 {
         agx_supervisor_uv *s = w->user;
@@ -123,8 +170,16 @@ static void on_died(agx_worker *w)
         bool at_boot = s->brain.at_boot, stopping = s->brain.state == AGX_SUPERVISOR_STOPPING;
         agx_fault fault;
 
+        if (w == s->spare) {
+                on_spare_died(s, w);
+                return;
+        }
         if (w->retired) {
                 on_retired_died(s, w);
+                return;
+        }
+        if (w->waking && s->brain.state == AGX_SUPERVISOR_BOOTING) {
+                on_waking_died(s, w);
                 return;
         }
         if (stopping && !w->death.fault)
@@ -161,10 +216,10 @@ static const agx_worker_ops worker_ops = {.frame = on_frame, .died = on_died, .n
 
 /* ---- wishes ---- */
 
-static unsigned spawn(agx_supervisor_uv *s)
+static unsigned spawn_fresh(agx_supervisor_uv *s)
 {
         uint64_t now = agx_loop_now(s->loop);
-        int r = agx_worker_spawn(&s->worker, s->loop, s->relay, &s->config, ++s->spawned, &worker_ops, s);
+        int r = agx_worker_spawn(&s->worker, s->loop, s->relay, &s->config, ++s->spawned, false, &worker_ops, s);
 
         if (!r) {
                 agx_supervisor_spawned(&s->brain, now);
@@ -177,6 +232,44 @@ static unsigned spawn(agx_supervisor_uv *s)
                 agx_buf_clear(&s->boot_message);
         say(s, &s->boot_message);
         return agx_supervisor_died(&s->brain, now, false);
+}
+
+/* Waking one may show that it is dead, which is heard like any death; then there is none. */
+static bool take_spare(agx_supervisor_uv *s)
+{
+        agx_worker *w = s->spare;
+
+        if (!w) {
+                agx_spare_missed(&s->spares);
+                return false;
+        }
+        if (agx_worker_wake(w)) {
+                if (s->spare)
+                        agx_worker_kill(w, "it could not be woken");
+                return false;
+        }
+        s->spare = NULL;
+        s->worker = w;
+        w->waking = true;
+        agx_spare_taken(&s->spares);
+        agx_supervisor_spawned(&s->brain, agx_loop_now(s->loop));
+        return true;
+}
+
+static unsigned spawn(agx_supervisor_uv *s)
+{
+        return take_spare(s) ? 0 : spawn_fresh(s);
+}
+
+static void start_spare(agx_supervisor_uv *s)
+{
+        if (s->closed || s->spare)
+                return;
+        agx_spare_started(&s->spares);
+        if (!agx_worker_spawn(&s->spare, s->loop, s->relay, &s->config, ++s->spawned, true, &worker_ops, s))
+                return;
+        s->spare = NULL;
+        agx_spare_died(&s->spares, agx_loop_now(s->loop));
 }
 
 static void send_shutdown(agx_worker *w)
@@ -207,8 +300,9 @@ static const char *why_killed(const agx_supervisor_uv *s)
 
 static uint64_t next_deadline(const agx_supervisor_uv *s)
 {
-        uint64_t next = agx_supervisor_deadline(&s->brain);
+        uint64_t next = agx_supervisor_deadline(&s->brain), spare = agx_spare_deadline(&s->spares);
 
+        next = spare < next ? spare : next;
         agx_list_foreach_safe(node, &s->retired)
         {
                 uint64_t at = agx_retiree_deadline(&agx_container_of(node, agx_worker, node)->retiree);
@@ -220,7 +314,7 @@ static uint64_t next_deadline(const agx_supervisor_uv *s)
 
 static void tell_if_stopped(agx_supervisor_uv *s)
 {
-        if (s->stopped || s->brain.state != AGX_SUPERVISOR_STOPPED || !agx_list_empty(&s->retired))
+        if (s->stopped || s->brain.state != AGX_SUPERVISOR_STOPPED || !agx_list_empty(&s->retired) || s->spare)
                 return;
         s->stopped = true;
         s->ops->stopped(s->user);
@@ -256,6 +350,8 @@ static void on_deadline(agx_deadline *d)
 
                 treat_retired(w, agx_retiree_tick(&w->retiree, now));
         }
+        if (agx_spare_tick(&s->spares, now))
+                start_spare(s);
         carry_out(s, agx_supervisor_tick(&s->brain, now));
 }
 
@@ -274,6 +370,7 @@ void agx_supervisor_uv_init(agx_supervisor_uv *s, agx_loop *l, agx_relay *relay,
         agx_list_init(&s->retired);
         agx_list_init(&s->released);
         agx_supervisor_init(&s->brain);
+        agx_spare_init(&s->spares);
         agx_deadline_init(&s->deadline, l, on_deadline);
 }
 
@@ -360,6 +457,8 @@ void agx_supervisor_uv_flush(agx_supervisor_uv *s)
 {
         if (s->worker)
                 agx_worker_flush(s->worker);
+        if (s->spare)
+                agx_worker_flush(s->spare);
         agx_list_foreach_safe(node, &s->retired)
         {
                 agx_worker_flush(agx_container_of(node, agx_worker, node));
@@ -388,6 +487,9 @@ void agx_supervisor_uv_stop(agx_supervisor_uv *s)
 
                 treat_retired(w, agx_retiree_stop(&w->retiree, agx_loop_now(s->loop)));
         }
+        agx_spare_stop(&s->spares);
+        if (s->spare)
+                agx_worker_kill(s->spare, NULL);
         carry_out(s, agx_supervisor_stop(&s->brain, agx_loop_now(s->loop)));
 }
 
@@ -406,7 +508,9 @@ void agx_supervisor_uv_close(agx_supervisor_uv *s)
         }
         if (s->worker)
                 agx_worker_release(s->worker);
-        s->worker = NULL;
+        if (s->spare)
+                agx_worker_release(s->spare);
+        s->worker = s->spare = NULL;
         agx_deadline_close(&s->deadline, NULL);
         agx_buf_deinit(&s->boot_message);
         agx_buf_deinit(&s->boot_traceback);

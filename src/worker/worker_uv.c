@@ -360,11 +360,12 @@ static int open_streams(agx_worker *w, fds *f)
         return r;
 }
 
-static int start_child(agx_worker *w, const agx_worker_config *config, const fds *f)
+static int start_child(agx_worker *w, const agx_worker_config *config, const fds *f, bool spare)
 {
         agx_environ_facts facts = {agx_view_str(config->python), agx_view_str(w->id), config->box_id};
         char program[] = "from agentix._worker import main; main(3, 4)", flags[] = "-sP", command[] = "-c";
-        char *argv[] = {(char *)(uintptr_t)config->python, flags, command, program, NULL};
+        char waiting[] = "from agentix._worker import main; main(3, 4, True)";
+        char *argv[] = {(char *)(uintptr_t)config->python, flags, command, spare ? waiting : program, NULL};
         agx_environ env;
         int r = agx_environ_make(&env, config->environ, &facts);
 
@@ -410,7 +411,7 @@ static void init_parts(agx_worker *w)
 }
 
 int agx_worker_spawn(agx_worker **worker, agx_loop *l, agx_relay *relay, const agx_worker_config *config,
-                     uint64_t number, const agx_worker_ops *ops, void *user)
+                     uint64_t number, bool spare, const agx_worker_ops *ops, void *user)
 {
         agx_worker *w = calloc(1, sizeof(*w));
         _cleanup_(close_fds) fds f;
@@ -426,7 +427,7 @@ int agx_worker_spawn(agx_worker **worker, agx_loop *l, agx_relay *relay, const a
         w->relay = relay;
         w->number = number;
         init_parts(w);
-        r = start_child(w, config, &f);
+        r = start_child(w, config, &f, spare);
         if (!r)
                 r = open_streams(w, &f);
         if (r) {
@@ -435,6 +436,16 @@ int agx_worker_spawn(agx_worker **worker, agx_loop *l, agx_relay *relay, const a
         }
         *worker = w;
         return 0;
+}
+
+int agx_worker_wake(agx_worker *w)
+{
+        static const char word[] = "wake";
+
+        if (agx_child_check(&w->child) || w->channel.ended)
+                return -ESRCH;
+        w->counts_kills = agx_memgroup_kills(&w->kills_before); /* what was killed while it waited is not its affair */
+        return send(w->conduits, word, sizeof(word) - 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
 void agx_worker_release(agx_worker *w)

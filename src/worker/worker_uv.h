@@ -51,7 +51,8 @@ struct agx_worker {
         uint64_t number; /* as the ledger knows it */
         char id[9];      /* as the worker knows it */
         bool worked;     /* it was given a call */
-        bool retired;    /* its owner's, with what stands here: */
+        bool waking;     /* its owner's: it was a spare and is not ready yet */
+        bool retired;    /* likewise, with what stands here: */
         agx_retiree retiree;
         bool released;
         bool gone;     /* dead, and its last words are heard */
@@ -71,9 +72,11 @@ struct agx_worker {
         agx_death death;
 };
 
-/* 0 or a negative errno: nothing was started. */
+/* 0 or a negative errno: nothing was started. A spare does not become ready before agx_worker_wake(). */
 int agx_worker_spawn(agx_worker **worker, agx_loop *l, agx_relay *relay, const agx_worker_config *config,
-                     uint64_t number, const agx_worker_ops *ops, void *user);
+                     uint64_t number, bool spare, const agx_worker_ops *ops, void *user);
+/* Lets a spare go on to become ready, as soon as it has come so far. 0 or a negative errno: it cannot be used. */
+int agx_worker_wake(agx_worker *w);
 /* Kills it with its group; `why` (static) is named as the cause. NULL keeps an earlier one. */
 void agx_worker_kill(agx_worker *w, const char *why);
 void agx_worker_terminate(agx_worker *w);
