@@ -192,5 +192,5 @@ bool agx_config_read(agx_config *c, int argc, char *const *argv, agx_config_get 
         c->allowed_hosts = variable(&r, "AGENTIX_ALLOWED_HOSTS");
         c->allowed_origins = variable(&r, "AGENTIX_ALLOWED_ORIGINS");
         return read_fd(&r, "AGENTIX_LIFELINE_FD", &c->lifeline_fd) && read_seconds(&r, "AGENTIX_LEASE", &c->lease_ms) &&
-               read_address(&r);
+               read_number(&r, "AGENTIX_SPARE_WORKERS", 1, 1, &c->spares) && read_address(&r);
 }

@@ -20,6 +20,7 @@ typedef struct agx_config {
         const char *log_dir;     /* "": no durable log */
         const char *log_context; /* a template, or NULL */
         uint64_t log_items, trace_items;
+        uint64_t spares;   /* workers kept ready beside the one that works: 0 or 1 */
         uint64_t lease_ms; /* UINT64_MAX: none */
         int ready_fd;      /* -1: none */
         int lifeline_fd;

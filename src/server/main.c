@@ -45,6 +45,7 @@ static const char help[] =
         "                           /tmp/agentix-UID where that belongs to another user)\n"
         "  AGENTIX_LOG_BUFFER       records kept until a host has them (10000)\n"
         "  AGENTIX_TRACE_BUFFER     likewise of spans\n"
+        "  AGENTIX_SPARE_WORKERS    0: none waits to succeed a worker that dies, which saves its memory (1)\n"
         "  AGENTIX_WORKER_LOG_CONTEXT  what the context of records is; {id}, {pid}, {uname}, {hostname} are filled in\n"
         "  AGENTIX_READY_FD         descriptor that gets one line when the server listens, or cannot\n"
         "  AGENTIX_LIFELINE_FD      descriptor whose end means that the host is gone\n"

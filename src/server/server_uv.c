@@ -550,7 +550,8 @@ static void start_worker(agx_server *s, char *const *env)
                                     .environ = env,
                                     .box_id = agx_view_of(s->instance, 8),
                                     .core_limit = s->config->core_limit,
-                                    .nofile_limit = s->config->nofile_limit};
+                                    .nofile_limit = s->config->nofile_limit,
+                                    .spares = s->config->spares > 0};
 
         agx_supervisor_uv_init(&s->supervisor, &s->loop, &s->log, &config, &ops, s);
         agx_procs_init(&s->procs, &s->loop, &s->supervisor, s->site.instance);

@@ -10,9 +10,9 @@
 enum { VALUE_MAX = 2 << 20 }; /* no execve takes a string longer than this */
 
 static const char *const server_only[] = {
-        "AGENTIX_BIND_HOST",  "AGENTIX_BIND_PORT",     "AGENTIX_BIND_SOCKET",
-        "AGENTIX_TOKEN_FILE", "AGENTIX_ALLOWED_HOSTS", "AGENTIX_ALLOWED_ORIGINS",
-        "AGENTIX_LEASE",      "AGENTIX_READY_FD",      "AGENTIX_LIFELINE_FD",
+        "AGENTIX_BIND_HOST",     "AGENTIX_BIND_PORT",       "AGENTIX_BIND_SOCKET", "AGENTIX_TOKEN_FILE",
+        "AGENTIX_ALLOWED_HOSTS", "AGENTIX_ALLOWED_ORIGINS", "AGENTIX_LEASE",       "AGENTIX_SPARE_WORKERS",
+        "AGENTIX_READY_FD",      "AGENTIX_LIFELINE_FD",
 };
 
 static const char *const saved_names[] = {"LD_PRELOAD", "PYTHONPATH", "PYTHONHOME", "LOCALE_ARCHIVE", "SSL_CERT_FILE"};

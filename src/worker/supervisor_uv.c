@@ -84,7 +84,7 @@ static void fail_waiting(agx_supervisor_uv *s)
 static void on_ready(agx_supervisor_uv *s, agx_worker *w, bool may_wait)
 {
         w->waking = false;
-        if (may_wait)
+        if (may_wait && s->config.spares)
                 agx_spare_offered(&s->spares);
         agx_supervisor_ready(&s->brain);
         carry_out(s, 0);

@@ -31,6 +31,7 @@ typedef struct agx_worker_config {
         agx_view box_id;
         uint64_t core_limit; /* soft RLIMIT_CORE for the worker */
         uint64_t nofile_limit;
+        bool spares; /* one may wait beside the worker */
 } agx_worker_config;
 
 /* One of the two output pipes. */

@@ -32,7 +32,8 @@ class Runtime:
         self.instance = ""
         self.log = directory / "runtime.log"
         self._python = python
-        self._environ = {k: v for k, v in os.environ.items() if not k.startswith("AGENTIX_")} | environ
+        self._environ = {k: v for k, v in os.environ.items() if not k.startswith("AGENTIX_")}
+        self._environ |= {"AGENTIX_SPARE_WORKERS": "0"} | environ  # what its children are is for tests to say
         self._environ |= {"AGENTIX_BIND_HOST": "127.0.0.1", "AGENTIX_BIND_PORT": "0"}
         if unix_path is not None:
             self._environ["AGENTIX_BIND_SOCKET"] = unix_path

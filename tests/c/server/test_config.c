@@ -46,6 +46,8 @@ static const struct {
         {{"--python", "py"}, {"AGENTIX_LEASE=900"}, NULL},
         {{"--python", "py"}, {"AGENTIX_LEASE=0.25"}, NULL},
         {{"--python", "py"}, {"AGENTIX_LEASE=0"}, "AGENTIX_LEASE must be above zero"},
+        {{"--python", "py"}, {"AGENTIX_SPARE_WORKERS=0"}, NULL},
+        {{"--python", "py"}, {"AGENTIX_SPARE_WORKERS=2"}, "AGENTIX_SPARE_WORKERS must be a number from 0 to 1"},
         {{"--python", "py"}, {"AGENTIX_LEASE=1."}, "AGENTIX_LEASE must be a number of seconds"},
         {{"--python", "py"}, {"AGENTIX_LEASE=-1"}, "AGENTIX_LEASE"},
         {{"--python", "py"}, {"AGENTIX_LEASE=1e3"}, "AGENTIX_LEASE"},

@@ -23,6 +23,18 @@ enum { PATIENCE_MS = 10000, DEATHS = 16 };
 static const char obliging[] = "#!/bin/sh\n" READY "dd bs=1 count=1 <&3 >/dev/null 2>&1\n";
 static const char stubborn[] = "#!/bin/sh\ntrap '' TERM\n" READY "while :; do sleep 1; done\n";
 
+/* Answers once, so that a spare is wanted; as a spare it waits for a word first. */
+#define WAIT "case $3 in *True*) [ \"$(dd bs=8 count=1 <&4 2>/dev/null)\" = wake ] || exit 1;; esac\n"
+#define READY_TO_SHARE "printf '\\017\\000\\000\\000\\202\\244type\\245ready\\241n\\001' >&3\n"
+#define ANSWER "printf '\\027\\000\\000\\000\\202\\244type\\246result\\247call_id\\241x' >&3\n"
+#define LIVE "dd bs=1 count=1 <&3 >/dev/null 2>&1\n"
+
+static const char sharing[] = "#!/bin/sh\n" WAIT READY_TO_SHARE ANSWER LIVE;
+static const char useless[] =
+        "#!/bin/sh\ncase $3 in *True*) dd bs=8 count=1 <&4 >/dev/null 2>&1; exit 0;; esac\n" READY_TO_SHARE ANSWER LIVE;
+static const char gone_early[] = "#!/bin/sh\ncase $3 in *True*) exit 3;; esac\n" READY_TO_SHARE ANSWER LIVE;
+static const char talkative[] = "#!/bin/sh\n" READY_TO_SHARE ANSWER LIVE;
+
 typedef struct death {
         uint64_t worker;
         int64_t returncode;
@@ -51,8 +63,7 @@ static void on_frame(void *user, uint64_t worker, const agx_frame *frame)
 {
         (void)user;
         (void)worker;
-        (void)frame;
-        fail_msg("a frame from a script that sends none");
+        assert_int_equal(frame->kind, AGX_FRAME_RESULT);
 }
 
 static void on_died(void *user, uint64_t worker, const agx_fault *fault)
@@ -125,7 +136,8 @@ static void rig_open(rig *r, const char *text)
                                                   .stopped = on_stopped,
                                                   .note = on_note};
         static char *environment[] = {"PATH=/usr/bin:/bin", NULL};
-        agx_worker_config config = {.environ = environment, .box_id = AGX_VIEW("box"), .nofile_limit = 1024};
+        agx_worker_config config = {
+                .environ = environment, .box_id = AGX_VIEW("box"), .nofile_limit = 1024, .spares = true};
 
         memset(r, 0, sizeof(*r));
         snprintf(r->path, sizeof(r->path), "/tmp/agentix-test-%d", (int)getpid());
@@ -255,6 +267,157 @@ static void a_retired_worker_may_die_by_itself(void **state)
         rig_close(&r);
 }
 
+/* ---- spares ---- */
+
+static agx_worker *wait_spare(rig *r)
+{
+        while (!r->supervisor.spare)
+                turn(r);
+        return r->supervisor.spare;
+}
+
+static void wait_no_spare(rig *r)
+{
+        while (r->supervisor.spare)
+                turn(r);
+}
+
+static void kill_worker(agx_worker *w)
+{
+        agx_child_kill(&w->child, 9, true);
+}
+
+static void a_spare_succeeds_a_worker_that_dies(void **state)
+{
+        rig r;
+        uint64_t spare;
+
+        (void)state;
+        rig_open(&r, sharing);
+        for (uint64_t worker = 1; worker < 6; worker = spare) {
+                spare = wait_spare(&r)->number;
+                assert_int_equal(spare, worker + 1);
+                assert_null(agx_supervisor_uv_find(&r.supervisor, spare));
+                assert_non_null(agx_supervisor_uv_each(&r.supervisor, NULL));
+                assert_null(agx_supervisor_uv_each(&r.supervisor, agx_supervisor_uv_each(&r.supervisor, NULL)));
+                agx_supervisor_uv_ready(&r.supervisor)->worked = true;
+                kill_worker(agx_supervisor_uv_ready(&r.supervisor));
+                wait_ready(&r, spare);
+        }
+        assert_int_equal(r.n_deaths, 5);
+        rig_close(&r);
+}
+
+static void a_retired_worker_has_a_spare_for_successor(void **state)
+{
+        rig r;
+
+        (void)state;
+        rig_open(&r, sharing);
+        assert_int_equal(wait_spare(&r)->number, 2);
+        agx_supervisor_uv_retire(&r.supervisor, 1, 2, 1);
+        wait_ready(&r, 2);
+        assert_int_equal(wait_spare(&r)->number, 3);
+        agx_supervisor_uv_stop(&r.supervisor);
+        while (!r.stopped)
+                turn(&r);
+        assert_null(r.supervisor.spare);
+        assert_int_equal(r.n_deaths, 2);
+        rig_close(&r);
+}
+
+static void without_an_offer_or_a_wish_there_is_none(void **state)
+{
+        rig r;
+
+        (void)state;
+        rig_open(&r, obliging);
+        assert_true(agx_spare_deadline(&r.supervisor.spares) == UINT64_MAX);
+        assert_int_equal(r.supervisor.spares.state, AGX_SPARE_NONE);
+        rig_close(&r);
+}
+
+/* Whichever way it fails, another one comes in its place, and nothing is told of it. */
+static void a_spare_that_does_not_wake_is_replaced(void **state)
+{
+        rig r;
+
+        (void)state;
+        rig_open(&r, useless);
+        assert_int_equal(wait_spare(&r)->number, 2);
+        agx_supervisor_uv_ready(&r.supervisor)->worked = true;
+        kill_worker(agx_supervisor_uv_ready(&r.supervisor));
+        wait_ready(&r, 3);
+        assert_int_equal(r.n_deaths, 1);
+        assert_int_equal(r.deaths[0].worker, 1);
+        rig_close(&r);
+}
+
+static void killed_together_they_are_replaced_by_one(void **state)
+{
+        rig r;
+
+        (void)state;
+        for (int order = 0; order < 2; order++) {
+                rig_open(&r, sharing);
+                assert_int_equal(wait_spare(&r)->number, 2);
+                agx_supervisor_uv_ready(&r.supervisor)->worked = true;
+                kill_worker(order ? r.supervisor.spare : r.supervisor.worker);
+                kill_worker(order ? r.supervisor.worker : r.supervisor.spare);
+                wait_ready(&r, 3);
+                assert_int_equal(r.n_deaths, 1);
+                rig_close(&r);
+        }
+}
+
+static void a_spare_that_dies_is_not_replaced_at_once(void **state)
+{
+        rig r;
+
+        (void)state;
+        rig_open(&r, gone_early);
+        wait_spare(&r);
+        wait_no_spare(&r);
+        assert_true(agx_spare_deadline(&r.supervisor.spares) != UINT64_MAX);
+        assert_true(r.supervisor.spares.resting);
+        assert_int_equal(r.n_deaths, 0);
+        agx_supervisor_uv_ready(&r.supervisor)->worked = true;
+        kill_worker(agx_supervisor_uv_ready(&r.supervisor));
+        wait_ready(&r, 3);
+        rig_close(&r);
+}
+
+static void a_spare_that_does_not_wait_is_killed(void **state)
+{
+        rig r;
+
+        (void)state;
+        rig_open(&r, talkative);
+        wait_spare(&r);
+        wait_no_spare(&r);
+        assert_int_equal(agx_supervisor_uv_ready(&r.supervisor)->number, 1);
+        assert_int_equal(r.n_deaths, 0);
+        rig_close(&r);
+}
+
+static void at_the_end_a_spare_ends_too(void **state)
+{
+        rig r;
+
+        (void)state;
+        rig_open(&r, sharing);
+        wait_spare(&r);
+        agx_supervisor_uv_stop(&r.supervisor);
+        while (!r.stopped)
+                turn(&r);
+        assert_null(r.supervisor.spare);
+        assert_int_equal(r.n_deaths, 1);
+        rig_close(&r);
+        rig_open(&r, sharing);
+        wait_spare(&r);
+        rig_close(&r);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -263,6 +426,14 @@ int main(void)
                 cmocka_unit_test(there_are_never_too_many),
                 cmocka_unit_test(the_end_is_the_end_of_all),
                 cmocka_unit_test(a_retired_worker_may_die_by_itself),
+                cmocka_unit_test(a_spare_succeeds_a_worker_that_dies),
+                cmocka_unit_test(a_retired_worker_has_a_spare_for_successor),
+                cmocka_unit_test(without_an_offer_or_a_wish_there_is_none),
+                cmocka_unit_test(a_spare_that_does_not_wake_is_replaced),
+                cmocka_unit_test(killed_together_they_are_replaced_by_one),
+                cmocka_unit_test(a_spare_that_dies_is_not_replaced_at_once),
+                cmocka_unit_test(a_spare_that_does_not_wait_is_killed),
+                cmocka_unit_test(at_the_end_a_spare_ends_too),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
