@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 from _contextvars import copy_context
+from _frozen_importlib_external import PathFinder
 from _pickle import dumps, loads
 from _thread import allocate_lock
 from threading import Thread
@@ -781,21 +782,22 @@ def _prepare_process() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
-def _stamps() -> list[tuple[str, int, int, int]]:
-    """Return what shows whether an interpreter that starts now would start as this one has."""
-    places = [sys.executable, os.path.join(sys.prefix, "pyvenv.cfg"), os.path.dirname(__file__), str(_core.__file__)]
+def _start_files() -> list[str]:
+    """Return what an interpreter reads when it starts, beside the standard library; directories stand for names."""
+    files = [sys.executable, os.path.join(sys.prefix, "pyvenv.cfg"), os.path.dirname(__file__), str(_core.__file__)]
     for entry in sys.path:
-        if entry.endswith("-packages"):  # site-packages, dist-packages
-            places.append(entry)
-            places += [os.path.join(entry, name) for name in sorted(os.listdir(entry)) if name.endswith(".pth")]
-    stamps: list[tuple[str, int, int, int]] = []
-    for place in places:
-        try:
-            found = os.stat(place)
-            stamps.append((place, found.st_ino, found.st_size, found.st_mtime_ns))
-        except OSError:
-            stamps.append((place, 0, 0, 0))
-    return stamps
+        if entry.endswith("-packages") and os.path.isdir(entry):  # site-packages, dist-packages
+            files.append(entry)
+            files += [os.path.join(entry, name) for name in os.listdir(entry) if name.endswith(".pth")]
+    return files
+
+
+def _stamp(file: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _wait_as_spare(conduits: int) -> None:
@@ -803,8 +805,12 @@ def _wait_as_spare(conduits: int) -> None:
 
     It has run nothing of users' code, but what it has read from disk may have changed since: then a fresh one is due.
     """
-    before = _stamps()
-    if os.read(conduits, len(_WAKE) + 1) != _WAKE or _stamps() != before:
+    files = _start_files()
+    before = list(map(_stamp, files))
+    PathFinder.find_spec(
+        "agentix-nothing"
+    )  # now they know the names in each directory, and read them only if it changes
+    if os.read(conduits, len(_WAKE) + 1) != _WAKE or list(map(_stamp, files)) != before:
         os._exit(0)
 
 
