@@ -46,6 +46,7 @@ class Effort:
         self.creates = 3 if quick else 5
         self.create_seconds = 1.5  # no further one begins after these
         self.respawns = 2 if quick else 3
+        self.rest_seconds = 0.3  # before a worker ends: not all die young
         self.warm_calls = 200
         self.calls = 1000 if quick else 4000
         self.call_seconds = 0.5 if quick else 1.0

@@ -262,6 +262,7 @@ async def respawns(impl: Implementation, report: probe.Report, effort: probe.Eff
         while len(taken) < effort.respawns and (not taken or time.perf_counter() < end):
             async with impl.sandbox() as handle:
                 await handle.remote(bench_target.add, 1, 2)
+                await asyncio.sleep(effort.rest_seconds)
                 taken.append(await within(respawn(impl, handle)))
         report.rows["respawn_ms"] = statistics.median(taken) * 1e3
 
