@@ -318,7 +318,7 @@ def run(which: str, args: argparse.Namespace) -> dict[str, Any]:
             stderr=None if args.verbose else subprocess.DEVNULL,
             timeout=FLOOD_SECONDS + 600,
         )
-        report: dict[str, Any] = json.loads(done.stdout)
+        report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return report
     except (peers.Unavailable, OSError, ValueError, subprocess.TimeoutExpired) as error:
         return {"rows": {}, "failed": {key: str(error) for key, *_ in ROWS}}
