@@ -16,7 +16,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-enum { PATIENCE_MS = 10000, DEATHS = 16 };
+enum { PATIENCE_MS = 60000, DEATHS = 16 };
 
 #define READY "printf '\\014\\000\\000\\000\\201\\244type\\245ready' >&3\n"
 
