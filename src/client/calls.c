@@ -1,7 +1,9 @@
 /*
  * The table of calls. A call gets its number when it is first sent, so the order of numbers is the order of sending and
  * a call that never left takes no number. `unanswered` therefore is sorted by itself, and its first element says how
- * far ahead new numbers may run: the server tells apart only so many ids of a session.
+ * far ahead new numbers may run: the server tells apart only so many ids of a session. A call that the server has
+ * said to have holds up nobody, however long it runs: it is `settled`, and its id known there until it is acknowledged. So
+ * many calls are under way at most all the same, since the server keeps no more results.
  */
 #include "base/err.h"
 #include "client/state.h"
@@ -101,19 +103,66 @@ void agx_calls_number(agx_client *c, agx_client_call *call)
         call->counter = ++c->counter;
         c->numbered[call->counter % AGX_LEDGER_WINDOW] = call;
         agx_list_push_back(&c->unanswered, &call->unanswered);
+        ++c->n_numbered;
+}
+
+/* Those that were overtaken by a whole window have lost their slot, and are few and settled. */
+static agx_client_call *find_settled(const agx_client *c, uint64_t counter)
+{
+        agx_list_foreach_safe(node, &c->settled)
+        {
+                agx_client_call *call = agx_container_of(node, agx_client_call, unanswered);
+
+                if (call->counter == counter)
+                        return call;
+        }
+        return NULL;
+}
+
+static bool has_slot(const agx_client *c, const agx_client_call *call)
+{
+        return c->numbered[call->counter % AGX_LEDGER_WINDOW] == call;
 }
 
 agx_client_call *agx_calls_find(const agx_client *c, uint64_t counter)
 {
         agx_client_call *call = c->numbered[counter % AGX_LEDGER_WINDOW];
 
-        return counter && call && call->counter == counter ? call : NULL;
+        if (!counter)
+                return NULL;
+        return call && call->counter == counter ? call : find_settled(c, counter);
+}
+
+void agx_calls_settle(agx_client *c, agx_client_call *call)
+{
+        call->accepted = true;
+        if (agx_list_empty(&call->unanswered))
+                return;
+        agx_list_unlink(&call->unanswered);
+        agx_list_push_back(&c->settled, &call->unanswered);
+}
+
+void agx_calls_unsettle(agx_client *c, agx_client_call *call)
+{
+        agx_list *at = c->unanswered.prev;
+
+        if (!call->accepted)
+                return;
+        call->accepted = false;
+        if (agx_list_empty(&call->unanswered) || !has_slot(c, call))
+                return;
+        while (at != &c->unanswered && agx_container_of(at, agx_client_call, unanswered)->counter > call->counter)
+                at = at->prev;
+        agx_list_unlink(&call->unanswered);
+        agx_list_push_back(at->next, &call->unanswered);
 }
 
 static void forget_number(agx_client *c, agx_client_call *call)
 {
+        if (!agx_list_empty(&call->unanswered))
+                --c->n_numbered;
         agx_list_unlink(&call->unanswered);
-        if (agx_calls_find(c, call->counter) == call)
+        if (has_slot(c, call))
                 c->numbered[call->counter % AGX_LEDGER_WINDOW] = NULL;
 }
 
@@ -138,6 +187,8 @@ bool agx_calls_held(const agx_client *c)
 {
         agx_list *first = agx_list_first(&c->unanswered);
 
+        if (c->n_numbered >= AGX_LEDGER_WINDOW - 1)
+                return true;
         return first &&
                c->counter + 1 - agx_container_of(first, agx_client_call, unanswered)->counter >= AGX_LEDGER_WINDOW - 1;
 }

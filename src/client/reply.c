@@ -52,7 +52,7 @@ static bool never_seen(const agx_fault *fault)
 static void ask_anew(agx_client *c, agx_client_call *call, uint64_t now_ms)
 {
         agx_calls_unlink(c, call);
-        call->accepted = false;
+        agx_calls_unsettle(c, call);
         agx_calls_pause(c, call, now_ms + AGX_CLIENT_POLL_MIN_MS);
 }
 
@@ -95,7 +95,7 @@ static void on_accepted(agx_client *c, agx_client_conn *conn, agx_client_call *c
                 return;
         }
         agx_calls_unlink(c, call);
-        call->accepted = true;
+        agx_calls_settle(c, call);
         if (agx_road_is_open(c))
                 agx_road_await(c, call);
         else

@@ -410,7 +410,7 @@ static bool may_send_again(agx_client *c, agx_client_call *call)
 static void send_again(agx_client *c, agx_client_call *call)
 {
         agx_calls_unlink(c, call);
-        call->accepted = false;
+        agx_calls_unsettle(c, call);
         call->by_link = true;
         agx_calls_queue(c, call);
 }

@@ -12,11 +12,11 @@
 
 static void init_lists(agx_client *c)
 {
-        agx_list *const lists[] = {&c->resend,     &c->queue,   &c->paused,   &c->unanswered, &c->deadlines,
-                                   &c->done,       &c->to_open, &c->opening,  &c->idle,       &c->busy,
-                                   &c->draining,   &c->closing, &c->writes,   &c->lanes_open, &c->link_resend,
-                                   &c->link_queue, &c->unasked, &c->asked,    &c->streaming,  &c->credits,
-                                   &c->spaces,     &c->events,  &c->carriers, &c->spares};
+        agx_list *const lists[] = {&c->resend,      &c->queue,      &c->paused,  &c->unanswered, &c->settled,
+                                   &c->deadlines,   &c->done,       &c->to_open, &c->opening,    &c->idle,
+                                   &c->busy,        &c->draining,   &c->closing, &c->writes,     &c->lanes_open,
+                                   &c->link_resend, &c->link_queue, &c->unasked, &c->asked,      &c->streaming,
+                                   &c->credits,     &c->spaces,     &c->events,  &c->carriers,   &c->spares};
 
         for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); ++i)
                 agx_list_init(lists[i]);

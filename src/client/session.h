@@ -28,8 +28,8 @@
  *  - A call that ends here before it has ended there (abandoned, or its deadline passed) is cancelled over the link.
  *  - A call that may be a stream is offered credit; its items come on the link, in order, and a new link brings anew those
  *    that were not consumed. Credit is given, and so consumption told, in lots of half of what was offered first.
- *  - Ids are `<session>-<counter>`, numbered as they are first sent; new ones wait while an unanswered one is
- *    AGX_LEDGER_WINDOW - 1 behind. Consumed results are acknowledged in later requests.
+ *  - Ids are `<session>-<counter>`, numbered as they are first sent; new ones wait while one that the server has not
+ *    answered, with a 202 or an outcome, is AGX_LEDGER_WINDOW - 1 behind, or so many are under way. Consumed results are acknowledged in later requests.
  */
 #include "base/list.h"
 #include "client/health.h"

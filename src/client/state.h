@@ -34,7 +34,7 @@ typedef enum call_state { CALL_WAITING, CALL_PAUSED, CALL_SENT, CALL_LINKED, CAL
 
 struct agx_client_call {
         agx_list link;       /* of the place it is in */
-        agx_list unanswered; /* sent at least once and not done, in the order of counters */
+        agx_list unanswered; /* sent at least once and not done, in the order of counters; or settled */
         agx_list deadline;
         call_kind kind;
         call_state state;
@@ -138,9 +138,10 @@ struct agx_client {
         uint64_t learned_ms; /* which instance it is */
         bool connected;      /* there has been a connection */
         /* calls */
-        agx_list resend, queue, paused, unanswered, deadlines, done;
+        agx_list resend, queue, paused, unanswered, settled, deadlines, done;
         size_t n_waiting, n_paused;
-        agx_client_call *numbered[AGX_LEDGER_WINDOW]; /* unanswered ones, by counter: no two share a slot */
+        size_t n_numbered;                            /* unanswered and settled */
+        agx_client_call *numbered[AGX_LEDGER_WINDOW]; /* by counter: no two unanswered ones share a slot */
         uint64_t counter;
         uint64_t acks[AGX_CLIENT_ACKS_KEPT]; /* a ring */
         size_t ack_first, n_acks;
@@ -198,7 +199,9 @@ void agx_calls_start_clock(agx_client *c, agx_client_call *call, uint64_t now_ms
 void agx_calls_start_clocks(agx_client *c, uint64_t now_ms); /* of all that wait: there is a connection now */
 void agx_calls_number(agx_client *c, agx_client_call *call);
 void agx_calls_unnumber(agx_client *c, agx_client_call *call); /* it could not be sent: the number is free again */
-agx_client_call *agx_calls_find(const agx_client *c, uint64_t counter); /* an unanswered one, or NULL */
+agx_client_call *agx_calls_find(const agx_client *c, uint64_t counter); /* one that is not done, or NULL */
+void agx_calls_settle(agx_client *c, agx_client_call *call);            /* the server has said that it has it */
+void agx_calls_unsettle(agx_client *c, agx_client_call *call);          /* and that it has not */
 void agx_calls_forget(agx_client *c, agx_client_call *call); /* it is answered, or nobody waits: number, deadline */
 bool agx_calls_held(const agx_client *c);                    /* whether a new number would run too far ahead */
 agx_client_call *agx_calls_ready(const agx_client *c);       /* the next to be sent, or NULL */
