@@ -194,7 +194,7 @@ class Results:
         return [*cells, ", ".join(self._goal_text(row, goal) for goal in row.goals if self._asked(goal))]
 
     def _asked(self, goal: Goal) -> bool:
-        return goal.basis == "absolute" or goal.basis in self.names
+        return OURS in self.names and (goal.basis == "absolute" or goal.basis in self.names)
 
     def _goal_text(self, row: Row, goal: Goal) -> str:
         sign = ">=" if row.more_is_better else "<="
@@ -209,7 +209,7 @@ class Results:
         verdicts = [self.verdict(row, goal) for row in ROWS for goal in row.goals if self._asked(goal)]
         words = {"met": "met", "near": f"missed by less than {NEAR:.0%}", "SHORT": "missed", MISSING: "not measured"}
         counts = [f"{verdicts.count(key)} {word}" for key, word in words.items() if key in verdicts]
-        return f"goals: {', '.join(counts)}"
+        return f"goals: {', '.join(counts) or 'none asked about'}"
 
     def _notes(self) -> list[str]:
         """One line for each participant and reason, naming the rows it covers."""
