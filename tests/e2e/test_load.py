@@ -187,6 +187,24 @@ def test_a_host_whose_loop_stood_still_gets_its_results(
     asyncio.run(main())
 
 
+def test_a_long_call_holds_up_no_others(runtime: Runtime) -> None:
+    """However many come and go beside it; the server tells only so many ids apart, but that one it has."""
+
+    async def main() -> None:
+        async with RuntimeClient(runtime.url, http_sync_ms=100) as client:
+            call = asyncio.ensure_future(client.remote(t.sleep_async, 600))
+            await eventually(lambda: client._core.counts()["linked"] == 1, "the server has said that it has it", 60)
+            for begin in range(0, 4500, 100):
+                values = await asyncio.gather(*(client.remote(t.add, begin, i) for i in range(100)))
+                assert values == [begin + i for i in range(100)]
+            assert not call.done()
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+
+    asyncio.run(asyncio.wait_for(main(), 240))
+
+
 @pytest.mark.parametrize("deadline", [0, -1, float("nan")])
 def test_deadlines_that_cannot_be(deadline: float) -> None:
     with pytest.raises(ValueError, match=r"deadline|timeout"):
