@@ -104,7 +104,7 @@ def cape(site: Site) -> Backend:
     import cape_service
 
     url = site.service("cape").urls["api"]
-    os.environ.update(CAPE_TOKEN=cape_service.TOKEN, CAPE_BINARY=str(services.cape_program(site.root)))
+    os.environ.update(CAPE_TOKEN=cape_service.TOKEN, CAPE_BINARY=str(services.cape_program(site.directory("program"))))
     config = CapeProviderConfig(controller_url=url, pool="gpus", user="me", runtime_port_base=services.free_ports())
     return config.to_provider(), SandboxConfig(image="any", bundle=f"{site.bundle}/nix")
 

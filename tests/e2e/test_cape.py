@@ -213,6 +213,7 @@ def test_a_runtime_that_does_not_come_up(run: Any, service: services.Service, tr
     run(main())
 
 
+@pytest.mark.long  # what is made of each, the brain's own tests show
 def test_answers_that_are_wrong(
     run: Any, service: services.Service, trees: dict[str, str], bundle: box_bundle.Bundle
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,18 @@ class TestPodman(conformance.Suite):
     @classmethod
     def backend(cls, places: None, podman_engine: engines.Engine, bundle: box_bundle.Bundle) -> Podman:
         return Podman(engine=podman_engine.program, image=podman_engine.image("busybox"), bundle=bundle.directory)
+
+
+def seldom(test: types.FunctionType) -> types.FunctionType:
+    """A test of its own that is run with the long ones."""
+    copy = types.FunctionType(test.__code__, test.__globals__, test.__name__, test.__defaults__, test.__closure__)
+    copy.__kwdefaults__, copy.__annotations__, copy.__doc__ = test.__kwdefaults__, test.__annotations__, test.__doc__
+    return pytest.mark.long(copy)
+
+
+# What takes longest of docker's brain is shown with docker.
+for name in ("another_process", "killed_from_outside", "a_lease_ends", "a_create_that_is_cancelled"):
+    setattr(TestPodman, f"test_{name}", seldom(getattr(conformance.Suite, f"test_{name}")))
 
 
 APPTAINER = Path(__file__).parents[1] / "support" / "apptainer.py"
