@@ -325,7 +325,7 @@ def test_cancelled_at_any_moment(run: Any, service: services.Service, trees: dic
     async def main() -> None:
         one = provider()
         before = service.state()["requests"]
-        for _ in range(20):
+        for _ in range(8):
             task = asyncio.ensure_future(one.create(config(trees["asleep"])))
             await asyncio.sleep(moments.uniform(0, 1.0))
             task.cancel()
