@@ -54,6 +54,17 @@ uint64_t agx_siphash(const uint64_t seed[2], agx_view in)
         return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
+void agx_siphash_draw(const uint64_t secret[2], uint64_t *counter, void *to, size_t n)
+{
+        for (size_t done = 0; done < n; ++*counter) {
+                uint64_t drawn = agx_siphash(secret, agx_view_of(counter, sizeof(*counter)));
+                size_t part = n - done < sizeof(drawn) ? n - done : sizeof(drawn);
+
+                memcpy((uint8_t *)to + done, &drawn, part);
+                done += part;
+        }
+}
+
 static int resize(agx_map *m, size_t size)
 {
         agx_map_node **slots = calloc(size, sizeof(*slots));

@@ -33,5 +33,7 @@ void agx_map_remove(agx_map *m, agx_map_node *node);
 agx_map_node *agx_map_any(const agx_map *m);
 /* SipHash-2-4 of `v`. */
 uint64_t agx_siphash(const uint64_t seed[2], agx_view v);
+/* `n` bytes that nobody foretells who does not know `secret`: hashes of a counter, which moves on. */
+void agx_siphash_draw(const uint64_t secret[2], uint64_t *counter, void *to, size_t n);
 
 #endif

@@ -141,7 +141,7 @@ static int on_body(agx_httpconn *c, agx_view v)
         c->left -= v.n < c->left ? v.n : c->left;
         if (c->discard)
                 return 0;
-        if (c->body.data && v.p == (const char *)c->body.data + c->body.head + c->body.len) {
+        if (agx_buf_ends_at(&c->body, v)) {
                 agx_buf_commit(&c->body, v.n); /* it was read to where agx_httpconn_place() said */
                 return 0;
         }

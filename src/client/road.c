@@ -299,16 +299,6 @@ static void trouble(agx_client *c, int r, uint64_t now_ms)
 
 /* ---- beginning ---- */
 
-static void draw_seed(agx_client *c, uint8_t seed[AGX_SIOLINK_SEED_BYTES])
-{
-        for (size_t i = 0; i < AGX_SIOLINK_SEED_BYTES; i += sizeof(uint64_t)) {
-                uint64_t drawn = agx_siphash(c->secret, agx_view_of(&c->drawn, sizeof(c->drawn)));
-
-                memcpy(seed + i, &drawn, sizeof(drawn));
-                ++c->drawn;
-        }
-}
-
 static void open_link(agx_client *c, uint64_t now_ms)
 {
         agx_siolink_config config = {.path = agx_buf_view(&c->link_path),
@@ -317,7 +307,7 @@ static void open_link(agx_client *c, uint64_t now_ms)
                                      .polling = c->link_polling};
         uint8_t seed[AGX_SIOLINK_SEED_BYTES];
 
-        draw_seed(c, seed);
+        agx_siphash_draw(c->secret, &c->drawn, seed, sizeof(seed));
         if (agx_siolink_new(&c->link, &config, seed, now_ms))
                 lose(c, "out of memory", now_ms);
 }

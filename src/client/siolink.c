@@ -42,14 +42,7 @@ bool agx_siolink_is_passing(unsigned status)
 
 void agx_siolink_draw(agx_siolink *l, uint8_t *to, size_t n)
 {
-        for (size_t done = 0; done < n;) {
-                uint64_t drawn = agx_siphash(l->key, agx_view_of(&l->drawn, sizeof(l->drawn)));
-                size_t part = n - done < sizeof(drawn) ? n - done : sizeof(drawn);
-
-                memcpy(to + done, &drawn, part);
-                ++l->drawn;
-                done += part;
-        }
+        agx_siphash_draw(l->key, &l->drawn, to, n);
 }
 
 /* ---- lifecycle ---- */

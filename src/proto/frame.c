@@ -310,12 +310,6 @@ static void forget_given(agx_deframer *d)
         d->emptied = false;
 }
 
-/* The bytes were read into the place the deframer gave. */
-static bool lies_in_place(const agx_deframer *d, agx_view part)
-{
-        return d->partial.data && part.p == (const char *)d->partial.data + d->partial.head + d->partial.len;
-}
-
 /* Moves bytes from the input until `partial` holds `want` of them; AGX_FRAME_E_MORE while it does not. */
 static int gather(agx_deframer *d, agx_view *in, size_t want)
 {
@@ -325,8 +319,8 @@ static int gather(agx_deframer *d, agx_view *in, size_t want)
         if (d->partial.len >= want)
                 return 0;
         part = agx_view_first(*in, want - d->partial.len);
-        if (lies_in_place(d, part)) {
-                agx_buf_commit(&d->partial, part.n);
+        if (agx_buf_ends_at(&d->partial, part)) {
+                agx_buf_commit(&d->partial, part.n); /* it was read to where agx_deframer_place() said */
         } else {
                 r = agx_buf_append_view(&d->partial, part);
                 if (r)
