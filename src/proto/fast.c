@@ -39,8 +39,10 @@ struct agx_fast {
 
         /* writing */
         agx_list lanes[AGX_FAST_LANES];
-        agx_list framed; /* no frame is to be made of them any more, in the order of their ends */
-        agx_buf resets;  /* streams, 4 bytes each */
+        agx_list held;      /* large values that have to wait before they begin */
+        uint64_t under_way; /* bytes of large ones that are on their lane */
+        agx_list framed;    /* no frame is to be made of them any more, in the order of their ends */
+        agx_buf resets;     /* streams, 4 bytes each */
         agx_buf out;
         agx_view large; /* after `out` */
         agx_fast_value *large_of;
@@ -67,6 +69,7 @@ int agx_fast_new(agx_fast **fastp, bool client, bool masked, const uint8_t seed[
         }
         for (size_t i = 0; i < AGX_FAST_LANES; ++i)
                 agx_list_init(&f->lanes[i]);
+        agx_list_init(&f->held);
         agx_list_init(&f->framed);
         f->out = AGX_BUF_NULL(OUT_LOW + HEAD_LONG + INLINE_MAX + 2 * AGX_WS_HEAD_MAX + AGX_FAST_FRAME_MAX);
         f->resets = AGX_BUF_NULL(AGX_FAST_STREAMS_MAX * sizeof(uint32_t));
@@ -84,6 +87,7 @@ void agx_fast_free(agx_fast *f)
                 return;
         for (size_t i = 0; i < AGX_FAST_LANES; ++i)
                 agx_list_foreach_safe(node, &f->lanes[i]) agx_list_unlink(node);
+        agx_list_foreach_safe(node, &f->held) agx_list_unlink(node);
         agx_list_foreach_safe(node, &f->framed) agx_list_unlink(node);
         agx_ws_free(f->ws);
         agx_buf_deinit(&f->out);
@@ -226,8 +230,38 @@ static agx_fast_lane lane_of(const agx_fast_value *v)
 void agx_fast_send(agx_fast *f, agx_fast_value *v)
 {
         v->done = v->end = 0;
-        v->begun = v->framed = false;
-        agx_list_push_back(&f->lanes[lane_of(v)], &v->node);
+        v->begun = v->framed = v->counted = false;
+        agx_list_push_back(size_of(v) > AGX_FAST_MIDDLE_BYTES ? &f->held : &f->lanes[lane_of(v)], &v->node);
+}
+
+/* In their order, and one in any case. */
+static void let_begin(agx_fast *f)
+{
+        agx_list *node;
+
+        while ((node = agx_list_first(&f->held))) {
+                agx_fast_value *v = agx_container_of(node, agx_fast_value, node);
+
+                if (f->under_way && f->under_way + size_of(v) > AGX_FAST_UNDER_WAY)
+                        return;
+                f->under_way += size_of(v);
+                v->counted = true;
+                agx_list_unlink(node);
+                agx_list_push_back(&f->lanes[lane_of(v)], node);
+        }
+}
+
+/* It is not under way any more. */
+static void uncount(agx_fast *f, agx_fast_value *v)
+{
+        if (v->counted)
+                f->under_way -= size_of(v);
+        v->counted = false;
+}
+
+bool agx_fast_is_written(const agx_fast *f, const agx_fast_value *v)
+{
+        return v->framed && v->end <= f->gone;
 }
 
 bool agx_fast_holds(const agx_fast_value *v)
@@ -258,6 +292,7 @@ void agx_fast_withdraw(agx_fast *f, agx_fast_value *v)
         if (!agx_fast_holds(v))
                 return;
         agx_list_unlink(&v->node);
+        uncount(f, v);
         if (v->begun && !v->framed)
                 agx_fast_reset(f, v->stream);
 }
@@ -290,13 +325,9 @@ static size_t put_head(uint8_t *to, const agx_fast_value *v, agx_fast_lane lane,
 
 static void draw_mask(agx_fast *f, uint8_t mask[4])
 {
-        uint64_t drawn = 0;
-
-        if (f->masked) {
-                drawn = agx_siphash(f->secret, agx_view_of(&f->drawn, sizeof(f->drawn)));
-                ++f->drawn;
-        }
-        memcpy(mask, &drawn, 4);
+        memset(mask, 0, 4);
+        if (f->masked)
+                agx_siphash_draw(f->secret, &f->drawn, mask, 4);
 }
 
 /* Puts what the WebSocket gives next into `out`; the body of a frame stays where it is unless it has to be masked. */
@@ -376,6 +407,8 @@ static int frame_value(agx_fast *f, agx_fast_value *v, agx_fast_lane lane)
         v->done += copied[0].n + copied[1].n + sent.n;
         v->begun = true;
         v->end = f->made;
+        if (v->framed)
+                uncount(f, v);
         agx_list_unlink(&v->node);
         agx_list_push_back(v->framed ? &f->framed : &f->lanes[lane], &v->node);
         return r;
@@ -404,6 +437,7 @@ static int frame_next(agx_fast *f)
                 return put_frame(f, &none); /* a pong, or the close */
         if (f->resets.len)
                 return frame_reset(f);
+        let_begin(f);
         for (size_t i = 0; i < AGX_FAST_LANES; ++i) {
                 agx_list *node = agx_list_first(&f->lanes[i]);
 

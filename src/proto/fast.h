@@ -13,7 +13,8 @@
  *
  * Writing. Values are sent from where they lie: agx_fast_send() borrows one until agx_fast_next_written() gives it back or it
  * is withdrawn. agx_fast_pending() shows what is to be written now; small values are gathered into one run of bytes, large
- * ones lie in the second segment. At most one frame of a value is under way.
+ * ones lie in the second segment. At most one frame of a value is under way. So that what the peer has to gather stays
+ * bounded, large values begin only as long as those that have not ended are AGX_FAST_UNDER_WAY bytes at most.
  *
  * It knows no time and no calls.
  */
@@ -69,6 +70,7 @@ typedef struct agx_fast_value {
         uint64_t end;  /* where its last byte stands in all that was ever written */
         bool begun;
         bool framed;
+        bool counted; /* among those under way */
 } agx_fast_value;
 
 typedef struct agx_fast agx_fast;
@@ -91,6 +93,8 @@ void agx_fast_send(agx_fast *fast, agx_fast_value *value);
 void agx_fast_withdraw(agx_fast *fast, agx_fast_value *value);
 /* Tells the peer that nothing more comes on a stream. */
 void agx_fast_reset(agx_fast *fast, uint32_t stream);
+/* Whether all bytes of a value are written, which its owner has sent and not withdrawn. */
+bool agx_fast_is_written(const agx_fast *fast, const agx_fast_value *value);
 /* Whether a value is waiting or under way. */
 bool agx_fast_holds(const agx_fast_value *value);
 /* Says goodbye after what is under way; `code` is a WebSocket's. */

@@ -36,11 +36,14 @@
 #define AGX_MAX_CONNECTIONS 4096   /* accepted connections of one server; more wait in the kernel's queue */
 
 /* The fast wire, between our own ends. */
-#define AGX_FAST_FRAME_MAX (256u << 10)  /* bytes of one frame with its head */
-#define AGX_FAST_FRAGMENTS_MAX 4096      /* WebSocket frames that an intermediary may cut one into */
-#define AGX_FAST_STREAMS_MAX 1024        /* requests under way on one connection; more wait at their sender */
-#define AGX_FAST_SMALL_BYTES (64u << 10) /* bytes of a value that goes before larger ones */
-#define AGX_FAST_OUT_LOW (256u << 10)    /* bytes that wait on a connection before replies wait in the ledger */
+#define AGX_FAST_FRAME_MAX (256u << 10)    /* bytes of one frame with its head */
+#define AGX_FAST_FRAGMENTS_MAX 4096        /* WebSocket frames that an intermediary may cut one into */
+#define AGX_FAST_STREAMS_MAX 1024          /* requests under way on one connection; more wait at their sender */
+#define AGX_FAST_SMALL_BYTES (64u << 10)   /* bytes of a value that goes before larger ones */
+#define AGX_FAST_MIDDLE_BYTES (512u << 10) /* bytes of a value that never waits for larger ones to be over */
+#define AGX_FAST_UNDER_WAY (512u << 20)    /* bytes of values above that under way at once; more wait at their sender */
+#define AGX_FAST_GATHER_BYTES (1u << 30)   /* bytes of one connection's requests that are not whole; above: "Busy" */
+#define AGX_FAST_OUT_LOW (256u << 10)      /* bytes that wait on a connection before replies wait in the ledger */
 
 /* Socket.IO. */
 #define AGX_SIO_SESSIONS_MAX 4096        /* Engine.IO sessions of one server; above: 503 */
@@ -108,6 +111,7 @@
 #define AGX_CANCEL_GRACE_MAX_MS 600000  /* a longer grace is lowered to this */
 #define AGX_WORKER_DRAIN_MS 60000       /* what else runs in a retired worker may take so long, then it is killed */
 #define AGX_WORKER_RETIRED_MAX 4        /* retired workers alive at once; for one more the oldest is killed */
+#define AGX_WORKER_FED_BYTES (1u << 20) /* bytes on their way to the worker above which further calls are held */
 #define AGX_WORKER_QUEUE_BYTES (512u << 20) /* bytes of frames waiting for the worker; above: error type "Busy" */
 #define AGX_WORKER_HEALTHY_MS 1000          /* a worker that lasted so long, or was given a call, had a life */
 #define AGX_WORKER_SPARE_IDLE_MS 100 /* the worker has answered nothing for so long: a spare is started beside it */
@@ -194,6 +198,7 @@
 #define AGX_CLIENT_HEARTBEAT_MAX_MS 3600000  /* longest ping interval, and longest ping timeout, that is accepted */
 #define AGX_CLIENT_IDS_SENT 1024             /* ids in one `resume` or `ack` */
 #define AGX_CLIENT_STREAM_WINDOW 256         /* items of one stream that may be on their way or unconsumed */
+#define AGX_CLIENT_REPLY_BYTES (1u << 30)    /* bytes of one client's replies that are not whole; above: type "Busy" */
 #define AGX_CLIENT_CREDIT_BYTES (512u << 10) /* bytes of items consumed that the server is told of at once */
 #define AGX_CLIENT_ITEM_BYTES (512u << 20)   /* bytes of items that came and were not consumed, of one client */
 #define AGX_CLIENT_INSTANCES 8               /* of the server that are told from new ones, should one be heard again */

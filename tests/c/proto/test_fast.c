@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <sys/mman.h>
+
 #include <cmocka.h>
 
 #include "base/err.h"
@@ -284,6 +286,22 @@ static void test_cuts(void **state)
 
 /* ---- turns ---- */
 
+/* Writes at least so much, to nobody. */
+static size_t write_some(agx_fast *f, size_t n)
+{
+        agx_view segments[2];
+        size_t done = 0;
+        int k;
+
+        while (done < n && (k = agx_fast_pending(f, segments)) > 0) {
+                size_t run = segments[0].n + (k > 1 ? segments[1].n : 0);
+
+                agx_fast_sent(f, run);
+                done += run;
+        }
+        return done;
+}
+
 /* A small value passes a large one; two large ones take turns; a small one that comes later is next. */
 static void test_lanes(void **state)
 {
@@ -311,6 +329,42 @@ static void test_lanes(void **state)
         assert_ptr_equal(agx_fast_next_written(a), &other);
         assert_null(agx_fast_next_written(a));
         heard_deinit(&h);
+}
+
+/* Large values begin as others end; one that is taken back makes room; what is less than large waits for none. */
+static void test_under_way(void **state)
+{
+        enum { MIB = 1 << 20, HUGE_N = 200 * MIB };
+        void *memory = mmap(NULL, HUGE_N, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        _cleanup_(agx_fast_freep) agx_fast *a = end_new(false, false);
+        agx_fast_value v[4], middle;
+
+        (void)state;
+        assert_ptr_not_equal(memory, MAP_FAILED);
+        for (uint32_t i = 0; i < 4; ++i) {
+                v[i] = value(1 + i, agx_view_of(memory, HUGE_N), bytes_of(0));
+                agx_fast_send(a, &v[i]);
+        }
+        write_some(a, 10 * MIB);
+        assert_true(v[0].begun && v[1].begun && !v[2].begun && !v[3].begun);
+        middle = value(5, bytes_of(512 * KIB), bytes_of(0));
+        agx_fast_send(a, &middle);
+        write_some(a, 10 * MIB);
+        assert_true(middle.framed && !v[2].begun);
+        agx_fast_withdraw(a, &v[0]);
+        write_some(a, 10 * MIB);
+        assert_true(v[2].begun && !v[3].begun);
+        agx_fast_withdraw(a, &v[3]); /* while it waits */
+        agx_fast_send(a, &v[3]);
+        while (!v[1].framed)
+                write_some(a, 10 * MIB);
+        assert_false(agx_fast_is_written(a, &v[2]));
+        write_some(a, 10 * MIB);
+        assert_true(v[3].begun && agx_fast_is_written(a, &v[1]));
+        while (write_some(a, SIZE_MAX / 2))
+                ;
+        assert_true(agx_fast_is_written(a, &v[2]) && agx_fast_is_written(a, &v[3]));
+        munmap(memory, HUGE_N);
 }
 
 /* A value is written with its last byte, not before; many small ones go in one run, in their order. */
@@ -714,6 +768,7 @@ int main(void)
                 cmocka_unit_test(test_sizes),
                 cmocka_unit_test(test_cuts),
                 cmocka_unit_test(test_lanes),
+                cmocka_unit_test(test_under_way),
                 cmocka_unit_test(test_written),
                 cmocka_unit_test(test_withdraw),
                 cmocka_unit_test(test_withdraw_several),
