@@ -2,6 +2,9 @@
  * A request is gathered as it comes, unless it lies whole in the input. Its stream leaves the table when its reply has been
  * taken, and with that its id's place is free: so pieces of a stream that nobody knows are those of one that was answered
  * early or reset, and are dropped.
+ *
+ * All that one connection makes us gather is bounded. It cannot be slowed down instead: what would complete a request comes
+ * on the same connection. Our own peer never reaches the bound, since it lets large values begin only as others end.
  */
 #include "server/fastconn.h"
 #include "base/err.h"
@@ -12,7 +15,7 @@ enum { STATUS_OK = 200, STATUS_ACCEPTED = 202, STATUS_BAD = 400, STATUS_LARGE = 
 
 int agx_fastconn_init(agx_fastconn *c, agx_view session, const uint8_t seed[16], uint64_t now)
 {
-        *c = (agx_fastconn){.heard = now, .n_session = session.n};
+        *c = (agx_fastconn){.heard = now, .n_session = session.n, .gather_max = AGX_FAST_GATHER_BYTES};
         memcpy(c->session, session.p, session.n);
         agx_list_init(&c->late);
         return agx_fast_new(&c->fast, false, false, seed);
@@ -23,11 +26,17 @@ agx_view agx_fastconn_session(const agx_fastconn *c)
         return agx_view_of(c->session, c->n_session);
 }
 
+static void drop_body(agx_fast_stream *s)
+{
+        s->conn->gathered -= s->body.len;
+        agx_buf_deinit(&s->body);
+}
+
 void agx_fastconn_free(agx_fast_stream *s)
 {
         agx_list_unlink(&s->late);
         agx_list_unlink(&s->gone);
-        agx_buf_deinit(&s->body);
+        drop_body(s);
         agx_buf_deinit(&s->head);
         free(s);
 }
@@ -68,7 +77,7 @@ static int reply(agx_fast_stream *s, unsigned status, const agx_mp_writer *w, ag
                 return agx_trace(-ENOMEM);
         s->replied = true;
         agx_list_unlink(&s->late);
-        agx_buf_deinit(&s->body);
+        drop_body(s);
         s->value = (agx_fast_value){.kind = AGX_FAST_REPLY,
                                     .stream = s->id,
                                     .word = status,
@@ -184,13 +193,31 @@ static void wait_until(agx_fastconn *c, agx_fast_stream *s, uint64_t deadline)
 }
 
 /* Bytes that were read into the place the body gave lie there already. */
-static int gather(agx_fast_stream *s, agx_view data)
+static int gather(agx_fastconn *c, agx_fast_stream *s, agx_view data)
 {
-        if (agx_buf_ends_at(&s->body, data)) {
-                agx_buf_commit(&s->body, data.n);
+        int r = 0;
+
+        if (data.n > c->gather_max - c->gathered)
+                s->crowded = true;
+        if (s->crowded) {
+                drop_body(s);
                 return 0;
         }
-        return agx_buf_append_view(&s->body, data);
+        if (agx_buf_ends_at(&s->body, data))
+                agx_buf_commit(&s->body, data.n);
+        else
+                r = agx_buf_append_view(&s->body, data);
+        c->gathered += r ? 0 : data.n;
+        return r;
+}
+
+static int refuse_crowded(agx_fast_stream *s)
+{
+        agx_fault fault = {.type = agx_fault_type_text(AGX_FAULT_BUSY),
+                           .message = AGX_VIEW("the requests that came on this connection at once had more than 1 GiB "
+                                               "together (AGX_FAST_GATHER_BYTES): send fewer large ones at a time")};
+
+        return reply_fault(s, STATUS_OK, &fault);
 }
 
 /* The request is complete: `body` is all of it. */
@@ -200,6 +227,8 @@ static int ask(agx_fastconn *c, agx_fast_stream *s, agx_view body, uint64_t now,
 
         s->asked = true;
         ++c->n_asked;
+        if (s->crowded)
+                return refuse_crowded(s);
         if (!agx_call_request_get(body, &s->request, &why))
                 return refuse(s, why);
         wait_until(c, s, now + s->wait_ms);
@@ -226,7 +255,7 @@ static int on_call(agx_fastconn *c, const agx_fast_piece *piece, uint64_t now, a
         *stream = s;
         if (piece->first && piece->last)
                 return ask(c, s, piece->data, now, wish);
-        r = gather(s, piece->data);
+        r = gather(c, s, piece->data);
         if (r == AGX_BUF_E_FULL)
                 return reply(s, STATUS_LARGE, NULL, AGX_VIEW(""));
         return r || !piece->last ? r : ask(c, s, agx_buf_view(&s->body), now, wish);
@@ -235,7 +264,7 @@ static int on_call(agx_fastconn *c, const agx_fast_piece *piece, uint64_t now, a
 void agx_fastconn_submitted(agx_fast_stream *s)
 {
         s->request = (agx_call_request){.has_stream = false};
-        agx_buf_deinit(&s->body);
+        drop_body(s);
 }
 
 /* Its caller does not go on with it. One that is complete goes its way. */
@@ -280,7 +309,8 @@ bool agx_fastconn_place(agx_fastconn *c, char **place, size_t *n)
         agx_fast_stream *s = id ? *place_of(c, id) : NULL;
         uint8_t *at;
 
-        if (!s || s->id != id || s->asked || s->replied || *n < PLACE_MIN || agx_buf_reserve(&s->body, *n, &at))
+        if (!s || s->id != id || s->asked || s->replied || s->crowded || *n < PLACE_MIN ||
+            agx_buf_reserve(&s->body, *n, &at))
                 return false;
         *place = (char *)at;
         return true;

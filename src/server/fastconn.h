@@ -22,6 +22,7 @@ typedef struct agx_fast_stream {
         uint32_t id;
         bool asked;   /* its request is complete */
         bool replied; /* what still comes of it is dropped */
+        bool crowded; /* likewise: there was no room for it; it is told so when it is complete */
         uint64_t wait_ms;
         agx_call_request request; /* at SUBMIT; lives as long as the input */
         agx_fastconn *conn;
@@ -43,6 +44,8 @@ struct agx_fastconn {
         agx_fast *fast;
         size_t n_streams;
         size_t n_asked;                                 /* of them, requests that are complete */
+        size_t gathered;                                /* bytes of those that are not, and of those being submitted */
+        size_t gather_max;                              /* AGX_FAST_GATHER_BYTES; a test may lower it */
         agx_fast_stream *streams[AGX_FAST_STREAMS_MAX]; /* by id, modulo their number */
         agx_list late;
         uint64_t heard; /* when something came last */

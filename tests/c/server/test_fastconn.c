@@ -386,6 +386,57 @@ static void test_too_large(void **state)
         rig_close(&r);
 }
 
+/* Requests that grow side by side: one more than there is room for is dropped, and told so when it is whole. */
+static void test_crowded(void **state)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf wire = AGX_BUF_NULL(SIZE_MAX);
+        agx_buf body[3];
+        agx_fast_value v[3];
+        agx_view in;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        r.conn.gather_max = 2 * LARGE;
+        for (uint32_t i = 0; i < 3; ++i) {
+                body[i] = AGX_BUF_NULL(SIZE_MAX);
+                put_request(&body[i], i == 0 ? "a" : i == 1 ? "b" : "c", agx_view_of(large, LARGE));
+                v[i] = (agx_fast_value){.kind = AGX_FAST_CALL,
+                                        .stream = 1 + i,
+                                        .parts = {agx_buf_view(&body[i]), AGX_VIEW("")}};
+                agx_fast_send(r.peer, &v[i]);
+        }
+        pull_peer(&r, &wire);
+        in = agx_buf_view(&wire);
+        for (size_t n = 0; in.n;) {
+                in = feed(&r, in);
+                if (r.wish != AGX_FASTCONN_SUBMIT)
+                        continue;
+                assert_in_range(++n, 1, 2);
+                assert_true(r.conn.gathered <= 2 * LARGE);
+                agx_fastconn_submitted(r.asked);
+                assert_int_equal(agx_fastconn_reply_result(r.asked, true, AGX_VIEW("v"), false), 0);
+        }
+        let_out(&r, SIZE_MAX);
+        assert_int_equal(r.n_replies, 3);
+        for (size_t i = 0, busy = 0; i < 3; ++i) {
+                agx_call_reply to;
+
+                check_reply(&r, i, r.replies[i].stream, 200);
+                assert_true(agx_call_reply_get(agx_buf_view(&r.replies[i].body), false, &to));
+                busy += !to.ok;
+                assert_true(to.ok || agx_view_eq(to.fault.type, AGX_VIEW("Busy")));
+                assert_true(busy <= 1 && (i < 2 || busy == 1));
+        }
+        assert_int_equal(r.conn.gathered, 0);
+        assert_int_equal(r.conn.n_streams, 0);
+        assert_int_equal(r.conn.n_asked, 0);
+        (void)ask(&r, 8, 0, agx_view_of(large, LARGE));
+        for (size_t i = 0; i < 3; ++i)
+                agx_buf_deinit(&body[i]);
+        rig_close(&r);
+}
+
 /* The caller hears the refusal, says that it goes no further, and uses the number at once. */
 static void test_early_reply(void **state)
 {
@@ -627,19 +678,13 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_calls),
-                cmocka_unit_test(test_fault),
-                cmocka_unit_test(test_large),
-                cmocka_unit_test(test_place),
-                cmocka_unit_test(test_bad_request),
-                cmocka_unit_test(test_too_large),
-                cmocka_unit_test(test_early_reply),
-                cmocka_unit_test(test_reset),
-                cmocka_unit_test(test_place_of_another),
-                cmocka_unit_test(test_broken),
-                cmocka_unit_test(test_late),
-                cmocka_unit_test(test_idle),
-                cmocka_unit_test(test_take_back),
+                cmocka_unit_test(test_calls),         cmocka_unit_test(test_fault),
+                cmocka_unit_test(test_large),         cmocka_unit_test(test_place),
+                cmocka_unit_test(test_bad_request),   cmocka_unit_test(test_too_large),
+                cmocka_unit_test(test_crowded),       cmocka_unit_test(test_early_reply),
+                cmocka_unit_test(test_reset),         cmocka_unit_test(test_place_of_another),
+                cmocka_unit_test(test_broken),        cmocka_unit_test(test_late),
+                cmocka_unit_test(test_idle),          cmocka_unit_test(test_take_back),
                 cmocka_unit_test(test_out_of_memory),
         };
 
