@@ -27,21 +27,11 @@ bool agx_fastlink_is_up(const agx_client *c)
 
 /* ---- beginning ---- */
 
-static void draw(agx_client *c, uint8_t *to, size_t n)
-{
-        for (size_t i = 0; i < n; i += sizeof(uint64_t)) {
-                uint64_t drawn = agx_siphash(c->secret, agx_view_of(&c->drawn, sizeof(c->drawn)));
-
-                memcpy(to + i, &drawn, sizeof(drawn));
-                ++c->drawn;
-        }
-}
-
 void agx_fastlink_begin(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
 {
         uint8_t nonce[AGX_WS_NONCE_BYTES];
 
-        draw(c, nonce, sizeof(nonce));
+        agx_siphash_draw(c->secret, &c->drawn, nonce, sizeof(nonce));
         conn->opening = agx_ws_opening_on(nonce);
         agx_pool_move(c, conn, CONN_ASKING, now_ms);
         if (agx_request_fast(c, conn))
@@ -83,7 +73,7 @@ static void switched(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
                 agx_pool_broken(c, conn, "it switched to another protocol", now_ms);
                 return;
         }
-        draw(c, seed, sizeof(seed));
+        agx_siphash_draw(c->secret, &c->drawn, seed, sizeof(seed));
         if (agx_fast_new(&conn->fast, true, c->config.masked, seed)) {
                 agx_pool_no_memory(c, conn, now_ms);
                 return;
@@ -226,6 +216,12 @@ void agx_fastlink_learned(agx_client *c)
 
 /* ---- hearing ---- */
 
+/* Who says this has read the call. Others may be said of one that is still on its way, as 413 is. */
+static bool is_of_whole_call(unsigned status)
+{
+        return status == 200 || status == 202 || status == 400;
+}
+
 static void on_reply(agx_client *c, agx_client_conn *conn, const agx_fast_piece *piece, uint64_t now_ms)
 {
         int r = 0;
@@ -234,6 +230,10 @@ static void on_reply(agx_client *c, agx_client_conn *conn, const agx_fast_piece 
                 conn->http.status = piece->word;
         if (!conn->http.status) {
                 agx_pool_broken(c, conn->carrier, "a reply without its beginning", now_ms);
+                return;
+        }
+        if (piece->first && is_of_whole_call(piece->word) && !agx_fast_is_written(conn->carrier->fast, &conn->value)) {
+                agx_pool_broken(c, conn->carrier, "a reply to a call that it does not have yet", now_ms);
                 return;
         }
         conn->http.touched = true;
@@ -251,6 +251,8 @@ static void on_reply(agx_client *c, agx_client_conn *conn, const agx_fast_piece 
                 conn->carrier->heard = true;
                 c->fast_failures = 0;
                 agx_reply_read(c, conn, now_ms);
+        } else if (conn->call && !agx_reply_fits(c, piece->data.n)) {
+                agx_reply_drop(c, conn, now_ms);
         }
 }
 

@@ -113,6 +113,7 @@ void agx_pool_close(agx_client *c, agx_client_conn *conn)
         agx_fastlink_leave(c, conn);
         conn->http.tail = AGX_VIEW_NULL; /* borrowed from a call that may go any moment */
         agx_buf_clear(&conn->http.out);
+        agx_buf_clear(&conn->http.body);
         agx_list_unlink(&conn->write);
         agx_pool_move(c, conn, CONN_CLOSING, 0);
         conn->sio = NULL;
@@ -340,6 +341,7 @@ static agx_client_conn *first_counted(const agx_list *list)
 void agx_pool_release(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
 {
         conn->call = NULL;
+        agx_buf_clear(&conn->http.body);
         if (conn->carrier)
                 agx_fastlink_spare(c, conn, now_ms);
         else if (conn->http.reusable && conn->generation == c->generation) /* nobody sends to an earlier instance */

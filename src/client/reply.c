@@ -156,6 +156,38 @@ static void on_health_reply(agx_client *c, agx_client_conn *conn, agx_client_cal
         }
 }
 
+/* ---- how much there may be ---- */
+
+static size_t gathered_now(const agx_client *c)
+{
+        size_t n = 0;
+
+        agx_list_foreach_safe(node, &c->busy) n += agx_container_of(node, agx_client_conn, link)->http.body.len;
+        return n;
+}
+
+/* What leaves is not subtracted where it does: that is done, for all at once, when they seem to be too many. */
+bool agx_reply_fits(agx_client *c, size_t n)
+{
+        size_t max = c->config.reply_bytes ? c->config.reply_bytes : AGX_CLIENT_REPLY_BYTES;
+
+        c->gathered += n;
+        if (c->gathered > max)
+                c->gathered = gathered_now(c);
+        return c->gathered <= max;
+}
+
+void agx_reply_drop(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
+{
+        agx_calls_fault(c, conn->call, AGX_FAULT_BUSY,
+                        "the replies that come to this client at once have more than 1 GiB together "
+                        "(AGX_CLIENT_REPLY_BYTES), so this one was dropped: ask for fewer large values at a time",
+                        NULL);
+        agx_pool_abandon(c, conn, now_ms);
+}
+
+/* ---- reading ---- */
+
 void agx_reply_read(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
 {
         agx_client_call *call = conn->call;

@@ -291,6 +291,7 @@ void agx_client_open_failed(agx_client *c, agx_client_conn *conn, const char *wh
 
 void agx_client_input(agx_client *c, agx_client_conn *conn, agx_view bytes, uint64_t now_ms)
 {
+        size_t before = conn->http.body.len;
         int r;
 
         if (conn->state == CONN_CLOSING)
@@ -314,6 +315,8 @@ void agx_client_input(agx_client *c, agx_client_conn *conn, agx_view bytes, uint
                 agx_reply_read(c, conn, now_ms);
         else if (conn->state == CONN_DRAINING && conn->http.left > AGX_CLIENT_DRAIN_BODY)
                 agx_pool_close(c, conn);
+        else if (conn->call && !agx_reply_fits(c, conn->http.body.len - before))
+                agx_reply_drop(c, conn, now_ms);
         else
                 return;
         agx_pool_pump(c, now_ms);

@@ -61,6 +61,7 @@ typedef struct agx_client_config {
         bool masked;                               /* whether frames on it are masked: see agx_fast_new() */
         bool link;                                 /* whether the second road may be taken */
         uint64_t http_sync_ms; /* with `link`: how long a POST waits for a result; UINT64_MAX: no POST */
+        size_t reply_bytes;    /* bytes of replies that are not whole; 0: AGX_CLIENT_REPLY_BYTES */
         uint64_t grace_ms;     /* how long a cancelled target may take to end */
 } agx_client_config;
 

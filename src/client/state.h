@@ -163,6 +163,7 @@ struct agx_client {
         /* streams */
         agx_list streaming, credits;
         size_t item_bytes; /* come, not taken */
+        size_t gathered;   /* bytes of replies that are not whole, or more */
         /* the second road */
         agx_list link_resend, link_queue, unasked, asked;
         size_t n_linked;
@@ -324,5 +325,9 @@ int agx_request_fast(agx_client *c, agx_client_conn *conn);
 
 /* reply.c */
 void agx_reply_read(agx_client *c, agx_client_conn *conn, uint64_t now_ms);
+/* `n` more bytes of a call's reply were gathered. False: they are too many, with those of all others that are not whole. */
+bool agx_reply_fits(agx_client *c, size_t n);
+/* Ends a call whose reply cannot be gathered. */
+void agx_reply_drop(agx_client *c, agx_client_conn *conn, uint64_t now_ms);
 
 #endif

@@ -54,6 +54,7 @@ struct fixture {
         size_t n_ends, n_open;
         const char *instance;
         const char *token;
+        const char *wires; /* what /health says it speaks, or NULL */
         bool prove;
         bool auto_health;
         size_t cut; /* bytes per read; 0: all at once */
@@ -109,7 +110,8 @@ static inline void read_call(fixture *f, end *e)
 static inline void on_head(end *e, const agx_http1_head *head)
 {
         e->health = agx_view_eq(head->target, AGX_VIEW("/health"));
-        e->upgrade = agx_view_starts(head->target, AGX_VIEW("/socket.io/"));
+        e->upgrade = agx_view_starts(head->target, AGX_VIEW("/socket.io/")) ||
+                     agx_view_eq(head->target, AGX_VIEW("/agentix"));
         e->posted = agx_view_eq(head->method, AGX_VIEW("POST"));
         e->token = agx_http1_field_get(head, AGX_VIEW("Authorization"), NULL).p != NULL;
         e->wrote_token = e->wrote_token || e->token;
@@ -204,8 +206,9 @@ static inline void answer_health(fixture *f, end *e)
         assert_true(agx_base64url_decode(agx_view_str(e->nonce), nonce, sizeof(nonce)));
         agx_proof_make(agx_view_str(f->token ? f->token : "wrong"), nonce, agx_view_str(f->instance), proof);
         snprintf(body, sizeof(body), "{\"status\": \"ok\", \"version\": \"9.9\", \"instance\": \"%s\"}", f->instance);
-        snprintf(head, sizeof(head), "200 OK\r\nContent-Type: application/json%s%s",
-                 f->prove ? "\r\nAgentix-Proof: " : "", f->prove ? proof : "");
+        snprintf(head, sizeof(head), "200 OK\r\nContent-Type: application/json%s%s%s%s",
+                 f->prove ? "\r\nAgentix-Proof: " : "", f->prove ? proof : "", f->wires ? "\r\nAgentix-Wires: " : "",
+                 f->wires ? f->wires : "");
         answer(f, e, head, agx_view_str(body));
 }
 
