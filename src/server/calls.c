@@ -207,12 +207,18 @@ static int hold(agx_calls *c, agx_call *call, const agx_call_request *request)
         return 0;
 }
 
+/* What is written is past recall, and so is a call in it. */
+static bool takes_more(const agx_calls *c, const agx_calls_worker *worker)
+{
+        return worker && agx_list_empty(&c->held) && worker->queued < AGX_WORKER_FED_BYTES;
+}
+
 static int begin(agx_calls *c, agx_call *call, const agx_call_request *request, const agx_calls_worker *worker)
 {
         tally *t;
         int r;
 
-        if (!worker)
+        if (!takes_more(c, worker))
                 return hold(c, call, request);
         t = make_tally(c, worker->number);
         if (!t)
@@ -234,7 +240,7 @@ static const char *missing(const agx_call_request *request)
 static agx_submit accept_new(agx_calls *c, agx_call *call, const agx_call_request *request,
                              const agx_calls_worker *worker)
 {
-        size_t waiting = worker ? worker->queued : c->held_bytes;
+        size_t waiting = c->held_bytes + (worker ? worker->queued : 0);
         int r;
 
         call->streams = request->has_stream;
@@ -248,7 +254,7 @@ static agx_submit accept_new(agx_calls *c, agx_call *call, const agx_call_reques
         }
         r = begin(c, call, request, worker);
         if (!r)
-                return worker ? AGX_SUBMIT_STARTED : AGX_SUBMIT_HELD;
+                return call->held ? AGX_SUBMIT_HELD : AGX_SUBMIT_STARTED;
         if (r == AGX_FRAME_E_TOO_LARGE)
                 end_with_words(c, call, AGX_FAULT_FRAME_TOO_LARGE, "the call needs a frame above the limit of 256 MiB");
         else
@@ -302,16 +308,34 @@ int agx_calls_submit(agx_calls *c, const agx_call_request *request, agx_view ses
         return 0;
 }
 
+/* A large frame is not copied if nothing lies before it. */
+static int move_frame(agx_buf *out, agx_buf *frame)
+{
+        if (out->len || frame->len < TAKE_OVER_MIN)
+                return agx_buf_append_view(out, agx_buf_view(frame));
+        frame->max = out->max;
+        agx_buf_deinit(out);
+        *out = *frame;
+        *frame = AGX_BUF_NULL(0);
+        return 0;
+}
+
 agx_call *agx_calls_start_held(agx_calls *c, const agx_calls_worker *worker)
 {
+        size_t before = worker->out->len;
+
         agx_list_foreach_safe(node, &c->held)
         {
                 held *h = agx_container_of(node, held, node);
                 agx_call *call = h->call;
                 tally *t = make_tally(c, worker->number);
+                size_t n = h->frame.len;
 
-                if (!t || agx_buf_append_view(worker->out, agx_buf_view(&h->frame)))
+                if (worker->queued + worker->out->len - before >= AGX_WORKER_FED_BYTES)
+                        return NULL;
+                if (!t || move_frame(worker->out, &h->frame))
                         return end_with_words(c, call, AGX_FAULT_BUSY, "the server is out of memory");
+                c->held_bytes -= n - h->frame.len;
                 free_held(c, h);
                 start(c, call, t);
         }

@@ -5,7 +5,8 @@
  * frame; a frame, a death or the lack of a worker ends entries. A brain: frames are appended to buffers, ended calls are
  * given back one by one, and the shell delivers each to its waiter.
  *
- * Until a worker is ready, frames are held here, oldest first, and their calls stay ACCEPTED: nothing of them can have run.
+ * Until a worker is ready, and while much is on its way to it, frames are held here, oldest first, and their calls stay
+ * ACCEPTED: nothing of them can have run, and those that are cancelled leave nothing behind.
  *
  * A cancel ends such a call at once. One that runs ends when its worker says so; if that takes longer than the grace,
  * agx_calls_overdue() names the worker, which is then to be retired. Several workers may hold calls; each has a number
@@ -41,7 +42,7 @@ typedef struct agx_calls_worker {
 
 typedef enum agx_submit {
         AGX_SUBMIT_STARTED, /* new: its frame is in worker->out; it ends later */
-        AGX_SUBMIT_HELD,    /* new: waits for a worker; it ends later */
+        AGX_SUBMIT_HELD,    /* new: waits for a worker, or its turn; it ends later */
         AGX_SUBMIT_OPEN,    /* a repeat of one that has not ended */
         AGX_SUBMIT_ENDED,   /* the result is in *call: deliver it */
         AGX_SUBMIT_FAULT    /* no entry; *fault is the answer, its texts static */
@@ -53,7 +54,8 @@ void agx_calls_deinit(agx_calls *c);
 /* Takes a request with its acknowledgements. `worker` NULL: none is ready. 0 or -ENOMEM (nothing was begun). */
 int agx_calls_submit(agx_calls *c, const agx_call_request *request, agx_view session, uint64_t now,
                      const agx_calls_worker *worker, agx_submit *verdict, agx_call **call, agx_fault *fault);
-/* Starts what was held. Gives back a call that could not be (for want of memory) to be delivered; call until NULL. */
+/* Starts what was held, as far as `worker` takes it now: there is one, or what was on its way to it has gone out. Gives back a
+ * call that could not be (for want of memory) to be delivered; call until NULL. */
 agx_call *agx_calls_start_held(agx_calls *c, const agx_calls_worker *worker);
 
 /* Whether the call runs in `worker` and nobody has cancelled it. */

@@ -213,19 +213,23 @@ int agx_server_event(agx_server *s, agx_rpc_link *link, agx_view name, agx_view 
 
 /* ---- workers ---- */
 
-static void on_worker_ready(void *user, uint64_t number)
+static void start_held(void *user)
 {
         agx_server *s = user;
         agx_calls_worker worker;
         agx_call *call;
-        bool some = !agx_list_empty(&s->calls.held);
 
-        agx_side_worker_ready(s, number);
-        if (!some || !agx_server_worker(s, &worker))
+        if (agx_list_empty(&s->calls.held) || !agx_server_worker(s, &worker))
                 return;
         while ((call = agx_calls_start_held(&s->calls, &worker)))
                 agx_server_deliver(s, call);
         agx_server_worker_fed(s);
+}
+
+static void on_worker_ready(void *user, uint64_t number)
+{
+        agx_side_worker_ready(user, number);
+        start_held(user);
 }
 
 static void note_odd_frame(agx_server *s, const char *odd)
@@ -540,6 +544,7 @@ static int watch_lifeline(agx_server *s)
 static void start_worker(agx_server *s, char *const *env)
 {
         static const agx_supervisor_uv_ops ops = {.ready = on_worker_ready,
+                                                  .drained = start_held,
                                                   .frame = on_worker_frame,
                                                   .died = on_worker_died,
                                                   .unavailable = on_worker_unavailable,

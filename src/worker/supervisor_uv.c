@@ -120,6 +120,14 @@ static void on_frame(agx_worker *w, const agx_frame *frame)
         }
 }
 
+static void on_drained(agx_worker *w)
+{
+        agx_supervisor_uv *s = w->user;
+
+        if (s->ops->drained && agx_supervisor_uv_ready(s) == w)
+                s->ops->drained(s->user);
+}
+
 static void let_go(agx_supervisor_uv *s, agx_worker *w)
 {
         agx_list_unlink(&w->node);
@@ -212,7 +220,8 @@ static void on_line(agx_worker *w, int fd, const agx_output_line *line)
                 s->ops->line(s->user, w, fd, line);
 }
 
-static const agx_worker_ops worker_ops = {.frame = on_frame, .died = on_died, .note = on_note, .line = on_line};
+static const agx_worker_ops worker_ops = {
+        .frame = on_frame, .drained = on_drained, .died = on_died, .note = on_note, .line = on_line};
 
 /* ---- wishes ---- */
 

@@ -10,6 +10,7 @@
 
 typedef struct agx_supervisor_uv_ops {
         void (*ready)(void *user, uint64_t worker);
+        void (*drained)(void *user); /* what was on its way to the ready worker has gone out; may be NULL */
         void (*frame)(void *user, uint64_t worker, const agx_frame *frame);
         /* Ends the calls that ran in it. The fault's texts die when it returns. */
         void (*died)(void *user, uint64_t worker, const agx_fault *fault);

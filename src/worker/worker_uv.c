@@ -227,13 +227,24 @@ static void channel_ended(agx_stream *s, int error)
         agx_deadline_set(&w->grace, agx_loop_now(w->loop) + GRACE_MS);
 }
 
+static void channel_drained(agx_stream *s)
+{
+        agx_worker *w = worker_of_channel(s);
+
+        if (!w->released && !w->gone && w->ops->drained)
+                w->ops->drained(w);
+}
+
 static void channel_closed(agx_stream *s)
 {
         part_closed(worker_of_channel(s));
 }
 
-static const agx_stream_ops channel_ops = {
-        .data = channel_data, .ended = channel_ended, .closed = channel_closed, .place = channel_place};
+static const agx_stream_ops channel_ops = {.data = channel_data,
+                                           .ended = channel_ended,
+                                           .drained = channel_drained,
+                                           .closed = channel_closed,
+                                           .place = channel_place};
 
 static void grace_over(agx_deadline *d)
 {

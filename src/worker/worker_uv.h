@@ -18,6 +18,7 @@ typedef struct agx_worker agx_worker;
 
 typedef struct agx_worker_ops {
         void (*frame)(agx_worker *self, const agx_frame *frame); /* views die when it returns */
+        void (*drained)(agx_worker *self);                       /* all frames for it are out; NULL: of no interest */
         void (*died)(agx_worker *self);                          /* after its last frames; .death says how */
         void (*note)(agx_worker *self, agx_view line);           /* for the server's log */
         /* A line of its output, or of what it left behind: it may come after its death, and after its release. NULL: none

@@ -401,8 +401,11 @@ static void flush_out(sim_flush *f)
 {
         sim_worker *w = agx_container_of(f, sim_worker, flush);
 
-        if (w->crew)
-                agx_buf_consume(&w->out, sim_pipe_write(&w->down, agx_buf_view(&w->out)));
+        if (!w->crew)
+                return;
+        agx_buf_consume(&w->out, sim_pipe_write(&w->down, agx_buf_view(&w->out)));
+        if (!w->out.len && sim_crew_ready(w->crew) == w)
+                sim_box_on_ready(sim_crew_box(w->crew));
 }
 
 static void on_down_room(sim_pipe *p)

@@ -268,6 +268,63 @@ static void a_full_queue_is_busy(void **state)
         rig_close(&r);
 }
 
+static agx_submit submit_large(rig *r, const char *id, agx_view arguments)
+{
+        agx_call_request request = request_of(id);
+
+        request.arguments = arguments;
+        assert_int_equal(agx_calls_submit(&r->calls, &request, AGX_VIEW("s"), 0, &r->worker, &r->verdict, &r->call,
+                                          &r->fault),
+                         0);
+        return r->verdict;
+}
+
+/* While much is on its way to the worker calls are held, in their order; those that are cancelled are dropped with all
+ * their bytes, so that the queue is not full of them. */
+static void what_was_cancelled_takes_no_room(void **state)
+{
+        static char large[900 << 10];
+        const agx_view arguments = agx_view_of(large, sizeof(large));
+        agx_cancel verdict;
+        size_t one;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        r.worker.queued = AGX_WORKER_QUEUE_BYTES - sizeof(large) * 5 / 2;
+        assert_int_equal(submit_large(&r, "s-1", arguments), AGX_SUBMIT_HELD);
+        one = r.calls.held_bytes;
+        assert_true(one > sizeof(large));
+        assert_int_equal(submit_large(&r, "s-2", arguments), AGX_SUBMIT_HELD);
+        assert_int_equal(submit_large(&r, "s-3", arguments), AGX_SUBMIT_ENDED);
+        assert_ended(r.call, AGX_FAULT_BUSY, NULL);
+        agx_ledger_keep(r.calls.ledger, r.call);
+        assert_int_equal(submit(&r, "s-4", true), AGX_SUBMIT_HELD);
+        assert_int_equal(agx_calls_cancel(&r.calls, AGX_VIEW("s"), AGX_VIEW("s-1"), 0, 0, &verdict, &r.call), 0);
+        assert_int_equal(verdict, AGX_CANCEL_ENDED);
+        agx_ledger_keep(r.calls.ledger, r.call);
+        assert_true(r.calls.held_bytes < one + 1000);
+        assert_int_equal(submit_large(&r, "s-5", arguments), AGX_SUBMIT_HELD);
+        assert_int_equal(r.out.len, 0);
+        assert_null(agx_calls_start_held(&r.calls, &r.worker)); /* not yet */
+        assert_int_equal(r.out.len, 0);
+        r.worker.queued = AGX_WORKER_FED_BYTES - 1;
+        assert_null(agx_calls_start_held(&r.calls, &r.worker)); /* and then one, for it is large */
+        assert_int_equal(r.out.len, one);
+        agx_buf_clear(&r.out);
+        assert_null(agx_calls_start_held(&r.calls, &r.worker));
+        assert_sent(&r, "s-4");
+        assert_int_equal(r.out.len, 0);
+        assert_int_equal(agx_calls_cancel(&r.calls, AGX_VIEW("s"), AGX_VIEW("s-5"), 0, 0, &verdict, &r.call), 0);
+        assert_int_equal(verdict, AGX_CANCEL_ENDED);
+        agx_ledger_keep(r.calls.ledger, r.call);
+        assert_int_equal(r.calls.held_bytes, 0);
+        r.worker.queued = 0;
+        assert_int_equal(submit(&r, "s-6", true), AGX_SUBMIT_STARTED);
+        assert_sent(&r, "s-6");
+        rig_close(&r);
+}
+
 static void acknowledgements_come_first(void **state)
 {
         _cleanup_(agx_buf_deinitp) agx_buf acks = AGX_BUF_NULL(100);
@@ -524,6 +581,7 @@ int main(void)
                 cmocka_unit_test(an_outcome_counts_only_from_the_worker_that_runs_the_call),
                 cmocka_unit_test(what_lacks_a_field_ends_as_a_key_error),
                 cmocka_unit_test(a_full_queue_is_busy),
+                cmocka_unit_test(what_was_cancelled_takes_no_room),
                 cmocka_unit_test(acknowledgements_come_first),
                 cmocka_unit_test(a_call_that_waits_is_cancelled_at_once_and_never_runs),
                 cmocka_unit_test(a_stray_cancel_means_nothing),
