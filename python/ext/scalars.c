@@ -1,5 +1,6 @@
 /*
- * The writer goes over the value once, and once more if there are bytes in it that are worth a place of their own length.
+ * The writer goes over the value once, and once more if there are bytes in it that are worth a place of their own length. It
+ * has no memo either: a str or bytes object that is there twice, and is to be one object again, is left to pickle.
  *
  * The reader is a stack machine for the dozen opcodes that such values need. It has no memo: what would be put there is
  * passed over, and an opcode that would take something from there is unknown to it, like all others; then, or at the
@@ -15,7 +16,7 @@
 enum {
         LONGEST = 512, /* bytes of a pickle, but for those of bytes */
         STEPS = 512,   /* opcodes of one that is read */
-        DEEPEST = 24,  /* values on the reader's stack */
+        DEEPEST = 24,  /* values on the reader's stack, and str and bytes in what is written */
         STR_LENGTH = 255,
         SMALL_BYTES = 64, /* bytes that are written with the rest */
         NO_MARK = -1,
@@ -29,6 +30,8 @@ typedef struct writer {
         unsigned char *at, *end;
         size_t apart;     /* bytes of bytes that were only counted */
         PyObject *object; /* what is written into, the second time */
+        PyObject *seen[DEEPEST];
+        int n_seen;
         unsigned char bytes[LONGEST];
 } writer;
 
@@ -74,15 +77,28 @@ static bool put_float(writer *w, PyObject *value)
         return put(w, op, sizeof(op));
 }
 
+/* Whether it comes for the first time. */
+static bool is_new(writer *w, PyObject *value)
+{
+        for (int i = 0; i < w->n_seen; ++i)
+                if (w->seen[i] == value)
+                        return false;
+        if (w->n_seen == DEEPEST)
+                return false;
+        w->seen[w->n_seen++] = value;
+        return true;
+}
+
 static bool put_str(writer *w, PyObject *value)
 {
         Py_ssize_t n;
         const char *text = PyUnicode_AsUTF8AndSize(value, &n);
         unsigned char op[2] = {0x8c, (unsigned char)n};
 
+        /* Python has but one object of each str of a byte, as of b"" and "". */
         if (!text)
                 PyErr_Clear(); /* a lone surrogate */
-        return text && n <= STR_LENGTH && put(w, op, 2) && put(w, text, (size_t)n);
+        return text && n <= STR_LENGTH && (n <= 1 || is_new(w, value)) && put(w, op, 2) && put(w, text, (size_t)n);
 }
 
 static size_t bytes_op(unsigned char op[9], size_t n)
@@ -100,7 +116,7 @@ static bool put_bytes(writer *w, PyObject *value)
         agx_view v = agx_view_of(PyBytes_AsString(value), (size_t)PyBytes_Size(value));
         unsigned char op[9];
 
-        if (!put(w, op, bytes_op(op, v.n)))
+        if ((v.n && !is_new(w, value)) || !put(w, op, bytes_op(op, v.n)))
                 return false;
         if (!w->object && v.n > SMALL_BYTES) {
                 w->apart += v.n;
@@ -186,6 +202,7 @@ static PyObject *write_apart(writer *w, PyObject *value, PyObject *kwargs)
                 return NULL;
         w->at = (unsigned char *)PyBytes_AsString(w->object);
         w->end = w->at + n;
+        w->n_seen = 0;
         agx_huge(w->at, n);
         ok = put_all(w, value, kwargs) && w->at == w->end;
         if (!ok)
@@ -201,6 +218,7 @@ static PyObject *dump(PyObject *value, PyObject *kwargs)
         w.at = w.bytes;
         w.end = w.bytes + sizeof(w.bytes);
         w.apart = 0;
+        w.n_seen = 0;
         w.object = NULL;
         if (put_all(&w, value, kwargs))
                 bytes = w.apart ? write_apart(&w, value, kwargs)

@@ -39,9 +39,33 @@ def same(a: object, b: object) -> bool:
     return type(a) is type(b) and (a == b or a != a) and repr(a) == repr(b)
 
 
+def copy_of(value: object) -> object:
+    """The same value, in another object if it is one of those that pickle writes but once."""
+    return bytes(bytearray(value)) if isinstance(value, bytes) else value.encode().decode() if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("value", [b"a", b"ab", b"y" * 100, bytes(1 << 20), "text", "\u20ac"], ids=lambda v: repr(v[:5]))
+def test_what_is_there_twice_is_left_to_pickle(value: str | bytes) -> None:
+    """There it arrives as one object, and travels once; here it would be two."""
+    for args, kwargs in [((value, value), {}), ((value,), {"a": value}), ((), {"a": value, "b": value})]:
+        assert dumps_plain(args, kwargs) is None
+    alike = dumps_plain((value, copy_of(value)), {})
+    assert alike is not None
+    first, second = pickle.loads(alike)[0]
+    assert first is not second
+
+
+def test_of_the_shortest_there_is_one_each() -> None:
+    data = dumps_plain((b"", b"", "", "", "a", "a"), {})
+    assert data is not None
+    values = pickle.loads(data)[0]
+    assert all(a is b for a, b in zip(values[::2], values[1::2], strict=True))
+
+
 @pytest.mark.parametrize("value", PLAIN, ids=repr)
 def test_plain_arguments_are_those_that_pickle_reads(value: object) -> None:
-    for args, kwargs in [((value,), {}), ((), {"key": value}), ((value,) * 5, {"a": value, "b": None})]:
+    again = [copy_of(value) for _ in range(5)]
+    for args, kwargs in [((value,), {}), ((), {"key": value}), (tuple(again), {"a": value, "b": None})]:
         data = dumps_plain(args, kwargs)
         assert data is not None
         assert same(pickle.loads(data), (args, kwargs))
@@ -51,7 +75,7 @@ def test_plain_arguments_are_those_that_pickle_reads(value: object) -> None:
 @pytest.mark.parametrize("size", [64, 65, 255, 256, 65536, (1 << 20) - 1, 1 << 20, (5 << 20) + 3])
 def test_bytes_of_any_size(size: int) -> None:
     value = random.Random(size).randbytes(size)
-    for args, kwargs in [((value,), {}), ((1, value, b"", value), {"a": value, "b": 2})]:
+    for args, kwargs in [((value,), {}), ((1, value, b"", copy_of(value)), {"a": copy_of(value), "b": 2})]:
         data = dumps_plain(args, kwargs)
         assert data is not None
         assert pickle.loads(data) == (args, kwargs) == loads_plain(data)
