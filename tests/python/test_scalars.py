@@ -41,10 +41,18 @@ def same(a: object, b: object) -> bool:
 
 def copy_of(value: object) -> object:
     """The same value, in another object if it is one of those that pickle writes but once."""
-    return bytes(bytearray(value)) if isinstance(value, bytes) else value.encode().decode() if isinstance(value, str) else value
+    return (
+        bytes(bytearray(value))
+        if isinstance(value, bytes)
+        else value.encode().decode()
+        if isinstance(value, str)
+        else value
+    )
 
 
-@pytest.mark.parametrize("value", [b"a", b"ab", b"y" * 100, bytes(1 << 20), "text", "\u20ac"], ids=lambda v: repr(v[:5]))
+@pytest.mark.parametrize(
+    "value", [b"a", b"ab", b"y" * 100, bytes(1 << 20), "text", "\u20ac"], ids=lambda v: repr(v[:5])
+)
 def test_what_is_there_twice_is_left_to_pickle(value: str | bytes) -> None:
     """There it arrives as one object, and travels once; here it would be two."""
     for args, kwargs in [((value, value), {}), ((value,), {"a": value}), ((), {"a": value, "b": value})]:
