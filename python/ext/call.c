@@ -5,7 +5,8 @@
  * thread sets for its thread, and such an exception may strike at any bytecode. So a target is armed and disarmed
  * here, in C, where no bytecode lies between the target's and the (dis)arming: the exception can strike the target and
  * nothing else, neither the worker's own code nor the next call of that thread. All of it happens with the interpreter
- * held, which is the lock.
+ * held, which is the lock. What a target must do whole or not at all, such as opening a file and noting that it did, it
+ * can have disarmed likewise.
  */
 #include "call.h"
 
@@ -13,6 +14,8 @@
 #include <structmember.h>
 
 typedef agx_ext_call call;
+
+static _Thread_local call *running; /* whose target this thread runs; run() has a reference meanwhile */
 
 PyObject *agx_ext_call_text(agx_view v)
 {
@@ -44,16 +47,64 @@ PyObject *agx_ext_call_new(PyTypeObject *type, const agx_frame *frame, PyObject 
 PyObject *agx_ext_call_run(call *self, PyObject *function, PyObject *positional, PyObject *keywords)
 {
         PyObject *value;
+        call *before = running;
 
         if (self->cancelled) {
                 PyErr_SetNone(self->cancelled);
                 return NULL;
         }
         self->thread = PyThread_get_thread_ident();
+        running = self;
         value = PyObject_Call(function, positional, keywords);
+        running = before;
         if (self->cancelled) /* takes back an exception that was set but has not struck yet */
                 PyThreadState_SetAsyncExc(self->thread, NULL);
         self->thread = 0;
+        return value;
+}
+
+/* For whoever disarms does so to clean up, too: what was set before must not strike within either. */
+static PyObject *run_disarmed(call *self, PyObject *function, PyObject *args)
+{
+        unsigned long thread = self->thread;
+        PyObject *value;
+
+        if (self->cancelled)
+                PyThreadState_SetAsyncExc(thread, NULL);
+        self->thread = 0;
+        value = PyObject_CallObject(function, args);
+        self->thread = thread;
+        if (self->cancelled) {
+                Py_CLEAR(value);
+                PyErr_SetNone(self->cancelled);
+        }
+        return value;
+}
+
+PyDoc_STRVAR(uninterrupted_doc,
+             "uninterrupted(function, /, *args) -> object\n--\n\n"
+             "Call it; if the call that runs in this thread has been cancelled, that is raised when it has ended.\n\n"
+             "For what is short and must be done whole, also in a `finally`.");
+
+static PyObject *uninterrupted(PyObject *module, PyObject *args)
+{
+        PyObject *function, *rest, *value;
+        Py_ssize_t n = PyTuple_Size(args);
+
+        (void)module;
+        if (n < 1) {
+                PyErr_SetString(PyExc_TypeError, "uninterrupted() needs a function");
+                return NULL;
+        }
+        function = PyTuple_GetItem(args, 0);
+        rest = PyTuple_GetSlice(args, 1, n);
+        if (!rest)
+                return NULL;
+        if (running && running->thread)
+                value = run_disarmed(running, function, rest);
+        else
+                value = PyObject_CallObject(function, rest);
+        Py_DECREF(rest);
         return value;
 }
 
@@ -160,6 +211,11 @@ static PyType_Spec call_spec = {
         .slots = call_slots,
 };
 
+static PyMethodDef call_functions[] = {
+        {"uninterrupted", uninterrupted, METH_VARARGS, uninterrupted_doc},
+        {NULL, NULL, 0, NULL},
+};
+
 int agx_ext_add_call(PyObject *module)
 {
         PyObject *type = PyType_FromModuleAndSpec(module, &call_spec, NULL);
@@ -169,5 +225,5 @@ int agx_ext_add_call(PyObject *module)
                 return -1;
         r = PyModule_AddObjectRef(module, "Call", type);
         Py_DECREF(type);
-        return r;
+        return r < 0 ? r : PyModule_AddFunctions(module, call_functions);
 }

@@ -15,7 +15,7 @@ typedef struct agx_ext_call {
         PyObject *stream;     /* the credit that came with it, or None */
         PyObject *task;       /* the worker's own: what runs an async target */
         PyObject *cancelled;  /* NULL, or the exception class */
-        unsigned long thread; /* where its sync target runs; 0: nowhere */
+        unsigned long thread; /* where its sync target runs and may be interrupted; 0: nowhere */
 } agx_ext_call;
 
 /* A text of a frame as str, or None where it is absent. NULL with an exception set. */

@@ -8,10 +8,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from agentix.files import UploadResult, _confine, download, upload
+from agentix.files._batch import FILE
 from agentix.files._landing import discard, hidden
+from agentix.files._sandbox import begin_put
 
 SECRET = b"outside"
 
@@ -230,6 +233,24 @@ def test_nothing_is_left_of_a_failure(root: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(OSError, match="No space"):
         up("deep/down/file")
     assert tree(root) == before
+
+
+@pytest.mark.parametrize("path", ["new/deep/" + "x" * 300, "new/deep/" + "x" * 300 + "/y", "new/../etc/name/x"])
+def test_no_directory_is_left_of_a_path_that_cannot_be(root: Path, path: str) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError):  # noqa: PT011 - of several kinds
+        up(path)
+    with pytest.raises(OSError):  # noqa: PT011 - of several kinds
+        begin_put("a" * 32, path, FILE, 1, 0o644)
+    assert not (root / "new").exists()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_no_directory_is_left_where_there_is_no_room(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda fd: SimpleNamespace(f_blocks=10, f_bavail=1, f_frsize=1))
+    with pytest.raises(OSError, match="No space left"):
+        up("new/deep/f")
+    assert not (root / "new").exists()
 
 
 def test_no_room_is_said_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

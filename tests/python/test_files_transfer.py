@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import os
 import pickle
 import random
@@ -564,6 +565,48 @@ def test_what_comes_by_a_conduit(root: Path, here: Path) -> None:
     run(download_path(Piped({"conduit": 0, "send": True}, pieces(other)), "f", here / "other"))
     assert (here / "other").read_bytes() == other
     assert sorted(os.listdir(here)) == ["back", "other"]
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_transfer_by_a_conduit_that_is_cancelled_says_nothing(root: Path, here: Path, way: str) -> None:
+    """What its thread failed with, since its connection was shut, is nobody's to hear of any more."""
+    (here / "f").write_bytes(LARGE)
+    (root / "f").write_bytes(LARGE)
+    said: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+        begun, over = asyncio.Event(), threading.Event()
+
+        class Stalling(Piped):
+            async def remote(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+                if fn.__name__ in ("send", "receive"):
+                    begun.set()
+                    await asyncio.Event().wait()
+                return await super().remote(fn, *args)
+
+        sandbox = Stalling({"conduit": 0}, lambda far: void(over.wait(30)))
+        task = asyncio.create_task(
+            upload_path(sandbox, here / "f", "new/f")
+            if way == "up"
+            else download_path(sandbox, "f", here / "new" / "f")
+        )
+        await asyncio.wait_for(begun.wait(), 30)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        over.set()
+        for thread in sandbox.threads:
+            await asyncio.to_thread(thread.join, 30)
+        del task
+        gc.collect()
+
+    run(main())
+    assert said == []
+
+
+def void(_: object) -> None:
+    pass
 
 
 def offering(kind: str, batches: list[list[Any]], *, totals: tuple[int, int] | None = None) -> Near:

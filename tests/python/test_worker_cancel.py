@@ -6,6 +6,8 @@ import time
 import pytest
 from worker_peer import Peer, pack, worker
 
+from agentix._core import uninterrupted
+
 CANCELLED = {
     "type": "Cancelled",
     "message": "the remote call was cancelled",
@@ -115,6 +117,43 @@ def test_a_sync_target_in_c_code_is_cancelled_when_it_returns() -> None:
         w.cancel(call)
         assert w.answer(call)["error"] == CANCELLED
         w.nothing_else()
+
+
+# ---- what cannot be interrupted ----
+
+
+@pytest.mark.parametrize("target", ["whole", "whole_within", "whole_that_raises"])
+def test_what_is_done_whole_is_cancelled_behind_it(target: str) -> None:
+    with worker() as w:
+        call = w.start(target, "a")
+        w.value_later("has_begun", "a", expected=True)
+        w.cancel(call)
+        assert w.value("notes") == []
+        w.value("release", "a")
+        assert w.answer(call)["error"] == CANCELLED
+        assert w.value("notes") == (["a", "gone on"] if target == "whole_within" else ["a"])
+        w.value("release", "b")
+        if target != "whole_that_raises":
+            assert w.value(target, "b") == "b"
+        w.nothing_else()
+
+
+def test_what_is_done_whole_when_a_target_was_cancelled() -> None:
+    with worker() as w:
+        call = w.start("whole_at_the_end", "a")
+        w.value_later("has_begun", "a", expected=True)
+        w.cancel(call)
+        assert w.answer(call)["error"] == CANCELLED
+        assert w.value("notes") == ["a", "closed"]
+        w.nothing_else()
+
+
+def test_what_is_done_whole_where_no_call_runs() -> None:
+    assert uninterrupted(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        uninterrupted(divmod, 7, 0)
+    with pytest.raises(TypeError, match="needs a function"):
+        uninterrupted()  # type: ignore[call-arg]
 
 
 # ---- storms ----

@@ -12,6 +12,7 @@ import time
 import types
 from typing import Any
 
+from agentix._core import uninterrupted
 from agentix._worker import CallCancelledError
 
 
@@ -193,6 +194,7 @@ def awaitable() -> object:
 
 seen: list[str] = []
 begun: set[str] = set()
+released: set[str] = set()
 
 
 def note(text: str) -> None:
@@ -209,6 +211,49 @@ def notes() -> list[str]:
 
 def has_begun(text: str) -> bool:
     return text in begun
+
+
+def _to_the_end(text: str) -> str:
+    begun.add(text)
+    while text not in released:
+        time.sleep(0.002)
+    seen.append(text)
+    return text
+
+
+def release(text: str) -> None:
+    released.add(text)
+
+
+def whole(text: str) -> str:
+    """Cannot be interrupted but behind its work."""
+    value = uninterrupted(_to_the_end, text)
+    seen.append("gone on")
+    return value
+
+
+def whole_at_the_end(text: str) -> None:
+    """Cannot be interrupted in what it does when it was interrupted."""
+    try:
+        spin(text)
+    finally:
+        uninterrupted(seen.append, "closed")
+
+
+def whole_within(text: str) -> str:
+    return uninterrupted(uninterrupted, whole, text)
+
+
+def whole_that_raises(text: str) -> None:
+    def fail() -> None:
+        _to_the_end(text)
+        raise ValueError(text)
+
+    try:
+        uninterrupted(fail)
+    except ValueError:
+        seen.append("caught")
+    spin("afterwards")
 
 
 def spin(text: str) -> None:

@@ -34,11 +34,7 @@ class Place:
 
     def unmake(self) -> None:
         """Remove the directories that were made, if nothing is in them."""
-        for parent, name in reversed(self._made):
-            try:
-                os.rmdir(name, dir_fd=parent)
-            except OSError:
-                pass
+        _unmake(self._made)
 
     def close(self) -> None:
         """Close the directories; a second call does nothing."""
@@ -47,6 +43,16 @@ class Place:
         for fd in fds:
             if fd >= 0:
                 os.close(fd)
+
+    @contextmanager
+    def or_nothing(self) -> Generator[None]:
+        """Unmake and close what there is if something fails within."""
+        try:
+            yield
+        except BaseException:
+            self.unmake()
+            self.close()
+            raise
 
     def stat(self) -> os.stat_result | None:
         """Return what stands there, of a link the link, or None."""
@@ -73,12 +79,15 @@ def enter_or_make(parent: int, name: str, made: list[tuple[int, str]]) -> int:
         return enter(parent, name)
     except FileNotFoundError:
         pass
+    above = os.dup(parent)
     try:
         os.mkdir(name, 0o777, dir_fd=parent)
-    except FileExistsError:
-        pass
+    except BaseException as exc:
+        os.close(above)
+        if not isinstance(exc, FileExistsError):
+            raise
     else:
-        made.append((os.dup(parent), name))
+        made.append((above, name))
     return enter(parent, name)
 
 
@@ -94,6 +103,9 @@ def locate(path: str, *, make: bool = False, root: str | None = None) -> Place:
         walk = _Walk(path, root, make)
         try:
             return walk.to_the_end(names)
+        except BaseException:
+            walk.unmake()
+            raise
         finally:
             walk.close()
 
@@ -123,6 +135,9 @@ class _Walk:
     def close(self) -> None:
         for fd in (*self._fds, *(fd for fd, _ in self._made)):
             os.close(fd)
+
+    def unmake(self) -> None:
+        _unmake(self._made)
 
     def to_the_end(self, names: list[str]) -> Place:
         ahead = deque(names)
@@ -167,8 +182,17 @@ class _Walk:
 
     def _place(self, name: str) -> Place:
         path = os.path.normpath(os.path.join(self._root, *self._names, name))
+        parent = os.dup(self._fds[-1])
         made, self._made = self._made, []
-        return Place(os.dup(self._fds[-1]), name, path, made)
+        return Place(parent, name, path, made)
+
+
+def _unmake(made: list[tuple[int, str]]) -> None:
+    for parent, name in reversed(made):
+        try:
+            os.rmdir(name, dir_fd=parent)
+        except OSError:
+            pass
 
 
 def _split(path: str) -> list[str]:

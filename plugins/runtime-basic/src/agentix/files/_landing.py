@@ -16,6 +16,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Literal
 
+from agentix._core import uninterrupted
+
 from ._batch import DIRECTORY, FILE, Batch, Entry
 from ._confine import Place, enter
 from ._result import TransferError
@@ -143,19 +145,24 @@ class Landing:
             if (entries, size) != (self.entries, self.bytes):
                 raise self._refused(f"{self.entries} entries and {self.bytes} bytes came of {entries} and {size}")
             self._finish()
-            self._over = True
-            self._close()
+            uninterrupted(self._leave)
 
     def abort(self) -> None:
         """Remove what was written, unless it is finished; a second call does nothing."""
         with self._lock:
             if not self._over:
-                self._over = True
                 try:
                     self._remove()
                 finally:
-                    self._close()
-                    self.place.unmake()
+                    uninterrupted(self._leave, True)
+
+    def _leave(self, in_vain: bool = False) -> None:
+        self._over = True
+        try:
+            self._close()
+        finally:
+            if in_vain:
+                self.place.unmake()
 
     def _count(self, entry: Entry) -> None:
         self.entries += entry[0] != FILE or entry[4] == 0
@@ -237,6 +244,9 @@ class FileLanding(Landing):
         self.write(data, offset)
 
     def _finish(self) -> None:
+        uninterrupted(self._take_name)
+
+    def _take_name(self) -> None:
         if self.bytes != self.size:
             raise self._refused(f"{self.bytes} bytes came of {self.size}")
         if self._before is not None:
@@ -421,17 +431,7 @@ class TreeLanding(Landing):
     def _set_modes(self, top: int, *, back: bool = False) -> None:
         # The deepest first: the new mode of one may not let us into those below. Back again it is the other way round.
         for path, mode in sorted(self._modes.items(), key=lambda item: item[0].count(b"/"), reverse=not back):
-            fd = os.dup(top)
-            for name in path.split(b"/"):
-                above, fd = fd, -1
-                try:
-                    fd = enter(above, name)
-                finally:
-                    os.close(above)
-            try:
-                os.fchmod(fd, _DIRECTORY_MODE if back else mode)
-            finally:
-                os.close(fd)
+            uninterrupted(_set_mode, top, path, _DIRECTORY_MODE if back else mode)
 
     def _remove(self) -> None:
         shutil.rmtree(self._name, ignore_errors=True, dir_fd=self._home)
@@ -444,6 +444,20 @@ class TreeLanding(Landing):
         for fd in fds:
             if fd is not None and fd >= 0:
                 os.close(fd)
+
+
+def _set_mode(top: int, path: bytes, mode: int) -> None:
+    fd = os.dup(top)
+    for name in path.split(b"/"):
+        above, fd = fd, -1
+        try:
+            fd = enter(above, name)
+        finally:
+            os.close(above)
+    try:
+        os.fchmod(fd, mode)
+    finally:
+        os.close(fd)
 
 
 def _stays_inside(text: bytes, depth: int) -> bool:
@@ -524,7 +538,7 @@ def _check_merge(source: int, target: int, shown: str) -> None:
         if old is not None and new != old:
             raise FileExistsError(errno.EEXIST, "a directory and something else of this name", path)
         if new and old:
-            with _Both(name, source, target) as (below, onto):
+            with uninterrupted(_Both, name, source, target) as (below, onto):
                 _check_merge(below, onto, path)
 
 
@@ -540,7 +554,7 @@ def _merge(source: int, target: int) -> None:
                     raise
                 both = True  # another transfer was quicker
         if both:
-            with _Both(name, source, target) as (below, onto):
+            with uninterrupted(_Both, name, source, target) as (below, onto):
                 _merge(below, onto)
             os.rmdir(name, dir_fd=source)
 
@@ -560,5 +574,8 @@ class _Both:
         return self._fds
 
     def __exit__(self, *exc: object) -> None:
-        for fd in self._fds:
+        fds, self._fds = self._fds, []
+        for fd in fds:
             os.close(fd)
+
+    __del__ = __exit__  # in case of a cancellation between its making and its use

@@ -9,11 +9,13 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from agentix import _conduits
+from agentix._core import uninterrupted
 
 from . import _conduit
 from ._batch import CHUNK, DIRECTORY, Batch, checked, checksum_of, keep_memory
@@ -71,7 +73,8 @@ async def download(path: str) -> bytes:
 
 def _upload(stop: threading.Event, path: str, data: memoryview) -> UploadResult:
     with locate(path, make=True) as place, naming(path):
-        landing = FileLanding(place, os.urandom(16).hex(), len(data), None)
+        with place.or_nothing():
+            landing = FileLanding(place, os.urandom(16).hex(), len(data), None)
         try:
             for offset in range(0, len(data), CHUNK):
                 _unless(stop)
@@ -142,6 +145,7 @@ class _Session:
         self.expected: str | None = None  # the conduit that may come for it
         self._sock: socket.socket | None = None
         self._conduit = threading.Lock()  # held while one is used
+        self._ending = threading.Lock()
 
     def touch(self, _: int = 0) -> None:
         self.touched = time.monotonic()
@@ -178,12 +182,20 @@ class _Session:
                     self._sock = None
 
     def drop(self) -> None:
-        self.expect(None)
+        """Close everything; a second call does nothing."""
+        try:
+            uninterrupted(self.expect, None)
+        finally:
+            with self._ending:
+                self._end()
+
+    def _end(self) -> None:
         if isinstance(self.end, Source):
-            self.end.close()
-        else:
-            self.end.abort()
-            self.end.place.close()
+            return uninterrupted(self.end.close)
+        try:
+            self.end.abort()  # takes long if it is a large tree
+        finally:
+            uninterrupted(self.end.place.close)
 
 
 _lock = threading.Lock()
@@ -192,25 +204,39 @@ _watching = False
 _dropped: deque[str] = deque(maxlen=1024)
 """Tokens whose transfers ended: a call of theirs that comes late must not begin one anew."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
+
+def _whole(function: Callable[P, T]) -> Callable[P, T]:
+    """Do a step of a transfer whole, whether it is cancelled or not: what is opened halfway nobody would ever close.
+
+    None takes long: those that may (`end_put` and `abort` of a tree) can be cancelled, and take care themselves.
+    """
+
+    @wraps(function)
+    def step(*args: P.args, **kwargs: P.kwargs) -> T:
+        return uninterrupted(lambda: function(*args, **kwargs))
+
+    return step
+
+
+@_whole
 def begin_put(token: str, target: str, kind: str, size: int | None, mode: int) -> str:
     """Make ready to take a file or a tree; returns where it will be."""
     _check_token(token)
     place = locate(target, make=True)
-    try:
+    with place.or_nothing():
         landing = (
             TreeLanding(place, token, mode, outside_links="keep")
             if kind == DIRECTORY
             else FileLanding(place, token, size or 0, mode)
         )
-    except BaseException:
-        place.unmake()
-        place.close()
-        raise
     _keep(token, _Session(landing))
     return place.path
 
 
+@_whole
 def put(token: str, checksum: int, batch: Batch) -> None:
     """Take a batch."""
     _landing_of(token).accept(checked((checksum, batch)))
@@ -222,6 +248,7 @@ def end_put(token: str, entries: int, size: int) -> None:
     _drop(token)
 
 
+@_whole
 def begin_get(token: str, path: str) -> tuple[str, int | None, int]:
     """Open a file or a tree to be read; returns its kind, size and mode."""
     _check_token(token)
@@ -231,12 +258,14 @@ def begin_get(token: str, path: str) -> tuple[str, int | None, int]:
     return source.kind, source.size, source.mode
 
 
+@_whole
 def take(token: str) -> tuple[int, Batch]:
     """Return a batch and its checksum; an empty one at the end."""
     batch = _source_of(token).take()
     return checksum_of(batch), batch
 
 
+@_whole
 def end_get(token: str) -> tuple[int, int]:
     """Return how many entries and bytes were taken, and close."""
     source = _source_of(token)
@@ -244,6 +273,7 @@ def end_get(token: str) -> tuple[int, int]:
     return source.entries, source.bytes
 
 
+@_whole
 def conduit(token: str, name: str) -> int:
     """Make ready for a connection by this name; returns how much of a file is here, or -1 if none can come."""
     session = _session(token)
@@ -278,6 +308,7 @@ def send(token: str, name: str, at: int) -> bool:
     return False
 
 
+@_whole
 def rest(token: str, at: int) -> None:
     """Go on with the batches of a file from an offset: what is before it has come."""
     _source_of(token).seek(at)
@@ -344,10 +375,15 @@ def _keep(token: str, session: _Session) -> None:
 def _drop(token: str) -> bool:
     with _lock:
         _dropped.append(token)
-        session = _sessions.pop(token, None)
-    if session is not None:
+        session = _sessions.get(token)
+    if session is None:
+        return False
+    try:
         session.drop()
-    return session is not None
+    finally:  # if it is interrupted, all is closed nevertheless
+        with _lock:
+            _sessions.pop(token, None)
+    return True
 
 
 def _watch() -> None:
@@ -362,7 +398,10 @@ def _watch() -> None:
                 return
             idle = [token for token, session in _sessions.items() if session.touched < late]
         for token in idle:
-            _drop(token)
+            try:
+                _drop(token)
+            except OSError:  # it cannot be removed
+                pass
 
 
 for _function in (upload, download):

@@ -126,7 +126,10 @@ class _Attempt:
 
     async def run(self, work: Work) -> None:
         """Use the connection to its end. Raises what failed, if it was not the connection."""
-        threading.Thread(target=self._work, args=[work], name="agentix-file", daemon=True).start()
+        try:
+            threading.Thread(target=self._work, args=[work], name="agentix-file", daemon=True).start()
+        except RuntimeError as exc:  # the system gives no more threads
+            self._near.set_exception(exc)
         parts: set[asyncio.Future[Any]] = {self._near, self._far, self._refused}
         try:
             while not (self._near.done() and self._far.done()) and not self._failed():
@@ -158,6 +161,9 @@ class _Attempt:
         self._shut()
         self._far.cancel()
         await asyncio.wait([self._near, self._far])
+        for part in (self._near, self._far):
+            if not part.cancelled():
+                part.exception()  # taken, also if nobody asks since this was cancelled
 
     def _raise(self) -> None:
         if self._refusal is not None:

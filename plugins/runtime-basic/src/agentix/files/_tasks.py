@@ -27,7 +27,8 @@ async def in_thread(work: Callable[..., T], *arguments: Any, undo: Callable[[T],
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await to_the_end(asyncio.wait([task]))
-        if undo is not None and not task.cancelled() and task.exception() is None:
+        failed = task.cancelled() or task.exception() is not None
+        if undo is not None and not failed:
             undo(task.result())
         raise
 
@@ -42,5 +43,7 @@ async def to_the_end(work: Coroutine[Any, Any, object]) -> None:
         except asyncio.CancelledError as exc:
             cancelled = exc
     if cancelled is not None:
+        if not task.cancelled():
+            task.exception()  # taken
         raise cancelled
     task.result()
