@@ -1,7 +1,7 @@
 """Conduits, seen from the worker: connections that the runtime hands over, each under the name that a host gave it.
 
-They come as descriptors on a socket of their own, read by one thread from the first use on. Only names that somebody
-expects are kept.
+They come as descriptors on a socket of their own, read by one thread from the first one on, or from the first that is
+expected. Only names that somebody expects are kept.
 """
 
 import os
@@ -12,7 +12,7 @@ import time
 
 from agentix import _carrier
 
-__all__ = ["expect", "forget", "take"]
+__all__ = ["expect", "forget", "serve", "take"]
 
 EXPECTED_MAX = 256
 _DESCRIPTORS = 4
@@ -25,18 +25,26 @@ _reading = False
 
 def expect(name: str) -> bool:
     """Keep what comes under this name from now on. False if no conduit can come."""
+    if not serve():
+        return False
+    with _changed:
+        if len(_come) >= EXPECTED_MAX:
+            return False
+        _come.setdefault(name, None)
+    return True
+
+
+def serve() -> bool:
+    """Take in what comes from now on. False if no conduit can come; raises RuntimeError if there can be no thread."""
     global _reading
     carrier = _carrier.carrier
     handed = -1 if carrier is None else carrier.worker.conduits
     if handed < 0:
         return False
     with _changed:
-        if len(_come) >= EXPECTED_MAX:
-            return False
-        _come.setdefault(name, None)
         if not _reading:
-            _reading = True
             threading.Thread(target=_read, args=[handed], name="agentix-conduits", daemon=True).start()
+            _reading = True
     return True
 
 

@@ -150,6 +150,8 @@ class Worker:
                 self._streams.credit(*name)
         elif kind == "shutdown":
             self._exit()
+        elif kind == "conduit":
+            self._look_at_conduits()
         elif kind == "sio_inbound":
             self._carrier.deliver()
         elif kind == "sio_flow":
@@ -159,6 +161,15 @@ class Worker:
                 self.processes.deliver()
         else:
             _warn("a frame of unknown type %r was passed over", name)
+
+    @staticmethod
+    def _look_at_conduits() -> None:
+        from agentix import _conduits
+
+        try:
+            _conduits.serve()
+        except (RuntimeError, MemoryError):  # the system gives no more threads; whoever expects one tries again
+            pass
 
     def _serve(self) -> Any:
         try:

@@ -193,6 +193,8 @@ static PyObject *frame_object(channel *self, const agx_frame *frame)
                                      (unsigned long long)frame->n);
         case AGX_FRAME_SHUTDOWN:
                 return pair("shutdown", AGX_VIEW_NULL);
+        case AGX_FRAME_CONDUIT:
+                return pair("conduit", AGX_VIEW_NULL);
         case AGX_FRAME_SIO_INBOUND:
                 return put_into_inbox(self, frame);
         case AGX_FRAME_SIO_FLOW:

@@ -14,6 +14,7 @@
         X(CANCEL, "cancel")                                                                                            \
         X(CREDIT, "credit")                                                                                            \
         X(SHUTDOWN, "shutdown")                                                                                        \
+        X(CONDUIT, "conduit")                                                                                          \
         X(SIO_INBOUND, "sio_inbound")                                                                                  \
         X(SIO_FLOW, "sio_flow")                                                                                        \
         X(READY, "ready")                                                                                              \

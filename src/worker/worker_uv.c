@@ -299,6 +299,16 @@ void agx_worker_terminate(agx_worker *w)
 
 /* ---- conduits ---- */
 
+static void tell_of_conduits(agx_worker *w)
+{
+        agx_frame frame = {.kind = AGX_FRAME_CONDUIT};
+
+        if (w->reads_conduits || agx_frame_put(agx_stream_out(&w->channel), &frame))
+                return;
+        w->reads_conduits = true;
+        agx_stream_touch(&w->channel);
+}
+
 int agx_worker_hand(agx_worker *w, agx_view name, int fd)
 {
         union {
@@ -315,7 +325,10 @@ int agx_worker_hand(agx_worker *w, agx_view name, int fd)
         control.header.cmsg_type = SCM_RIGHTS;
         control.header.cmsg_len = CMSG_LEN(sizeof(int));
         memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
-        return sendmsg(w->conduits, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+        if (sendmsg(w->conduits, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+                return -errno;
+        tell_of_conduits(w);
+        return 0;
 }
 
 /* ---- start ---- */

@@ -63,8 +63,9 @@ struct agx_worker {
         unsigned notes;
         agx_child child;
         agx_stream channel;
-        int conduits;       /* connections are handed to it there; -1: none can be */
-        agx_deadline grace; /* the channel ended: it should be dead by then */
+        int conduits;        /* connections are handed to it there; -1: none can be */
+        bool reads_conduits; /* it has been told that there are some */
+        agx_deadline grace;  /* the channel ended: it should be dead by then */
         agx_deframer deframer;
         agx_worker_pipe pipes[2];
         size_t relayed; /* bytes of output */
@@ -82,7 +83,8 @@ int agx_worker_wake(agx_worker *w);
 /* Kills it with its group; `why` (static) is named as the cause. NULL keeps an earlier one. */
 void agx_worker_kill(agx_worker *w, const char *why);
 void agx_worker_terminate(agx_worker *w);
-/* Gives it a duplicate of a descriptor, and the name it is expected under. 0 or a negative errno: it did not get it. */
+/* Gives it a duplicate of a descriptor, and the name it is expected under. 0 or a negative errno: it did not get it.
+ * With the first one it is told to look there. */
 int agx_worker_hand(agx_worker *w, agx_view name, int fd);
 /* No callback comes any more. A living process is killed. */
 void agx_worker_release(agx_worker *w);

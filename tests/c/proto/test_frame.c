@@ -38,6 +38,7 @@ static const agx_frame frames[] = {
         {.kind = AGX_FRAME_CANCEL, .call_id = AGX_VIEW("s-1")},
         {.kind = AGX_FRAME_CREDIT, .call_id = AGX_VIEW("s-1"), .n = UINT64_MAX},
         {.kind = AGX_FRAME_SHUTDOWN},
+        {.kind = AGX_FRAME_CONDUIT},
         {.kind = AGX_FRAME_SIO_INBOUND, .namespace_ = AGX_VIEW("/n"), .event = AGX_VIEW("e"), .data = AGX_VIEW("d")},
         {.kind = AGX_FRAME_READY},
         {.kind = AGX_FRAME_BOOT_ERROR, .fault = FAULT},
