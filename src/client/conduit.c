@@ -127,6 +127,15 @@ static int health_input(agx_conduit *c, agx_view in)
         return r == AGX_HTTPCONN_E_REPLY ? proved(c) : r;
 }
 
+/* Behind anybody else's 101 is another protocol, or none. */
+static bool switches_to_conduit(const agx_http1_head *head)
+{
+        agx_view protocol = agx_view_trim(agx_http1_field_get(head, AGX_VIEW("Upgrade"), NULL));
+
+        return agx_view_ieq(protocol, AGX_VIEW("agentix-conduit")) &&
+               agx_http1_field_has_token(head, AGX_VIEW("Connection"), AGX_VIEW("upgrade"));
+}
+
 static int answer_input(agx_conduit *c, agx_view in)
 {
         agx_http1_event event;
@@ -140,6 +149,8 @@ static int answer_input(agx_conduit *c, agx_view in)
                         c->status = event.head->status;
                         if (c->status != 101)
                                 return AGX_CONDUIT_E_REFUSED;
+                        if (!switches_to_conduit(event.head))
+                                return broken(c, "its 101 does not say that the connection is a conduit now");
                 }
                 if (event.kind == AGX_HTTP1_END)
                         return in.n ? broken(c, "it spoke unasked") : AGX_CONDUIT_E_OPEN;

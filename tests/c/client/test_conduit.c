@@ -171,6 +171,14 @@ static void answers_to_the_request(void **state)
                 {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", AGX_CONDUIT_E_REFUSED, 200},
                 {SWITCHED "x", AGX_CONDUIT_E_BROKEN, 101},
                 {"what?\r\n\r\n", AGX_CONDUIT_E_BROKEN, 0},
+                {"HTTP/1.1 101 S\r\nconnection: x, upgrade\r\nupgrade: Agentix-Conduit\r\n\r\n", AGX_CONDUIT_E_OPEN,
+                 101},
+                {"HTTP/1.1 101 S\r\n\r\n", AGX_CONDUIT_E_BROKEN, 101},
+                {"HTTP/1.1 101 S\r\nConnection: Upgrade\r\n\r\n", AGX_CONDUIT_E_BROKEN, 101},
+                {"HTTP/1.1 101 S\r\nUpgrade: agentix-conduit\r\n\r\n", AGX_CONDUIT_E_BROKEN, 101},
+                {"HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", AGX_CONDUIT_E_BROKEN, 101},
+                {"HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: agentix-conduit\r\nUpgrade: x\r\n\r\n",
+                 AGX_CONDUIT_E_BROKEN, 101},
         };
         char text[512];
 
