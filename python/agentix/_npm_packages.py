@@ -14,7 +14,6 @@ Part of `agentix._project`; the fetching itself is the build's.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import os
@@ -22,6 +21,7 @@ import re
 import shutil
 import tarfile
 import tomllib
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import Distribution
@@ -32,12 +32,20 @@ GROUP = "agentix.npm"
 FILE = "npm.toml"
 
 _PART = r"[A-Za-z0-9~_-][A-Za-z0-9._~-]*"
-_NAME = re.compile(rf"(?:@{_PART}/)?{_PART}")
-_VERSION = re.compile(r"\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?")
-_PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
+_NAME = re.compile(rf"(?=.{{1,214}}\Z)(?!-)(?:@{_PART}/)?{_PART}")
+_NUMBER = r"(?:0|[1-9][0-9]*)"
+_WORD = r"[0-9A-Za-z-]+"
+_BEFORE = rf"(?:{_NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
+_VERSION = re.compile(
+    rf"(?=.{{1,256}}\Z){_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_BEFORE}(?:\.{_BEFORE})*)?(?:\+{_WORD}(?:\.{_WORD})*)?"
+)
+"""As Semantic Versioning 2.0.0 has it."""
+_PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,254}")
 _KEYS = {"name", "version", "integrity", "platform", "bin"}
 _PLATFORMS = ("linux/amd64", "linux/arm64")
 _SHA512_BYTES = 64
+_ABOUT_MAX = 4 << 20
+"""Bytes of a package.json."""
 
 
 class NpmError(Exception):
@@ -102,22 +110,30 @@ def _how_to(name: str, version: str) -> str:
 def _is_integrity(value: object) -> bool:
     if not isinstance(value, str) or not value.startswith("sha512-"):
         return False
+    text = value.removeprefix("sha512-")
     try:
-        return len(base64.b64decode(value.removeprefix("sha512-"), validate=True)) == _SHA512_BYTES
-    except binascii.Error:
+        digest = base64.b64decode(text, validate=True)
+    except ValueError:  # binascii.Error, or it is not ASCII
         return False
+    return len(digest) == _SHA512_BYTES and base64.b64encode(digest).decode() == text
 
 
 def _programs(value: object, what: str) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, dict):
         raise NpmError(f"{what}: bin must be a table of programs and their files")
     found: list[tuple[str, str]] = []
-    for program, file in value.items():  # pyright: ignore[reportUnknownVariableType]
-        path = _inner(str(file))  # pyright: ignore[reportUnknownArgumentType]
-        if not _PROGRAM.fullmatch(str(program)) or path is None:  # pyright: ignore[reportUnknownArgumentType]
-            raise NpmError(f"{what}: bin: {program!r} = {file!r} is no program of the package")
-        found.append((str(program), path))  # pyright: ignore[reportUnknownArgumentType]
+    table: dict[str, object] = value  # pyright: ignore[reportUnknownVariableType]
+    for program, file in table.items():
+        path = _inner(file) if isinstance(file, str) and file.isprintable() else None
+        if not _PROGRAM.fullmatch(program) or path is None:
+            raise NpmError(f"{what}: bin: {_short(program)} = {_short(file)} is no program of the package")
+        found.append((program, path))
     return tuple(sorted(found))
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) < 100 else f"{text[:100]}..."
 
 
 def _inner(file: str) -> str | None:
@@ -139,7 +155,7 @@ def of_plugins(dists: Iterable[Distribution]) -> Iterator[Package]:
                 content = tomllib.loads((Path(module) / FILE).read_text(encoding="utf-8"))
             except FileNotFoundError:
                 raise NpmError(f"{who} has no {FILE}") from None
-            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            except (ValueError, RecursionError) as error:
                 raise NpmError(f"{who}: {FILE} is not valid TOML: {error}") from None
             yield from declared(content.get("npm"), who)
 
@@ -191,7 +207,7 @@ def unpack(archive: str, integrity: str, to: str) -> Iterator[tuple[str, str]]:
                 for member in tar:
                     if member.isreg():
                         _take(tar, member, target)
-        except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        except (tarfile.TarError, EOFError, OSError, ValueError, ArithmeticError, RecursionError, zlib.error) as error:
             raise NpmError(f"the package's archive could not be unpacked: {error}") from None
     yield "unpacked", str(target)
     for program, path in _own_programs(target):
@@ -215,9 +231,11 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
 
 def _own_programs(package: Path) -> Iterator[tuple[str, str]]:
     try:
+        if (package / "package.json").stat().st_size > _ABOUT_MAX:
+            raise NpmError(f"the package's package.json is larger than {_ABOUT_MAX >> 20} MiB")
         about: Any = json.loads((package / "package.json").read_text(encoding="utf-8"))
         value, name = about.get("bin"), str(about.get("name", ""))
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         raise NpmError("the package has no package.json that can be read") from None
     if isinstance(value, str):
         value = {name.rpartition("/")[2]: value}

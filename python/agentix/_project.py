@@ -64,7 +64,7 @@ def requirement_name(requirement: str) -> str:
 def _read_toml(path: Path) -> Table:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ProjectError(f"{path.name} is not valid TOML: {error}") from None
 
 

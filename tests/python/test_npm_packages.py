@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agentix import _npm_packages as npm
+from agentix import _project
 
 GOOD = "sha512-" + base64.b64encode(bytes(64)).decode()
 OTHER = "sha512-" + base64.b64encode(bytes(range(64))).decode()
@@ -37,16 +38,33 @@ def test_what_may_be_declared() -> None:
     [
         *(({"version": wrong}, "exact version") for wrong in ("^1.2.3", "1.2", "latest", "*", ">=1.0.0", "", None, 1)),
         *(
+            ({"version": wrong}, "exact version")
+            for wrong in (
+                "\u0661.2.3",
+                "1.2.\u00b2",
+                "01.2.3",
+                "1.2.3-",
+                "1.2.3-a..b",
+                "1.2.3-01",
+                "1.2.3+",
+                "1.2.3+a+b",
+            )
+        ),
+        *(({"version": wrong}, "exact version") for wrong in ("1.2.3\n", "1.2.3-\u00e9", "1.2." + "3" * 300)),
+        *(
             ({"name": wrong}, "no name of a package")
-            for wrong in ("", "../x", "@a", "a/b", ".x", "a b", "a@1", "@a/..", 3)
+            for wrong in ("", "../x", "@a", "a/b", ".x", "a b", "a@1", "@a/..", 3, "-g", "a" * 215, "a\n", "\u00e9")
         ),
         ({"integrity": None}, r"npm view @a/b.c-d@1.2.3-rc.1\+x dist.integrity"),
         *(
             ({"integrity": wrong}, "needs its integrity")
-            for wrong in ("sha1-AA==", "sha512-AA==", "sha512-!", GOOD + " " + GOOD)
+            for wrong in ("sha1-AA==", "sha512-AA==", "sha512-!", GOOD + " " + GOOD, "sha512-\u00e9", GOOD[:-3] + "B==")
         ),
         *(({"bin": {"x": wrong}}, "no program of the package") for wrong in ("../x", "/x", "", ".", "a/../..")),
         *(({"bin": {wrong: "x"}}, "no program of the package") for wrong in ("../x", "a/b", "", ".", "..", "-x")),
+        *(({"bin": {wrong: "x"}}, "no program of the package") for wrong in ("a" * 256, "a\n", "\u00e9", "a b")),
+        *(({"bin": {"x": wrong}}, "no program of the package") for wrong in (1, True, None, ["a"], {"a": "b"})),
+        *(({"bin": {"x": wrong}}, "no program of the package") for wrong in ("a\nb", "a\r", "a\tb", "a\0", "a\ud800")),
         ({"bin": "x"}, "must be a table"),
         ({"platform": "linux/mips"}, "unknown platform"),
         ({"colour": "red"}, "unknown key"),
@@ -121,3 +139,33 @@ def test_archives_that_are_none(tmp_path: Path) -> None:
     integrity = archive_of(tmp_path / "y.tgz", {"package/x": b"x"})
     with pytest.raises(npm.NpmError, match=r"no package\.json"):
         list(npm.unpack(str(tmp_path / "y.tgz"), integrity, str(tmp_path / "to")))
+
+
+@pytest.mark.parametrize(
+    ("about", "complaint"),
+    [
+        (b"[" * 200_000, "no package.json that can be read"),
+        (b'{"a": ' * 200_000, "no package.json that can be read"),
+        (b'{"bin": "a.js", "name": ' + b"9" * 5000 + b"}", "no package.json that can be read"),
+        (b'{"bin": {"x": "a\\ud800.js"}}', r"package.json: bin: 'x' = 'a\\ud800.js' is no program"),
+        (b'{"bin": {"\\ud800": "a.js"}}', r"package.json: bin: '\\ud800' = 'a.js' is no program"),
+        (b'{"bin": {"x": 1}}', "is no program of the package"),
+        (b'{"bin": ["a.js"]}', "must be a table"),
+        (b'{"bin": {"%s": "a.js"}}' % (b"x" * 5000), r"xxx\.\.\. = 'a.js' is no program"),
+        (b'{"name": "@a/..", "bin": "a.js"}', "'..' = 'a.js' is no program"),
+        (b"[1]", "no package.json that can be read"),
+        (b" " * (5 << 20), "larger than 4 MiB"),
+    ],
+    ids=lambda value: value[:20].decode() if isinstance(value, bytes) else "",
+)
+def test_what_a_package_says_of_itself(tmp_path: Path, about: bytes, complaint: str) -> None:
+    integrity = archive_of(tmp_path / "x.tgz", {"package/package.json": about, "package/a.js": b"x"})
+    with pytest.raises(npm.NpmError, match=complaint):
+        list(npm.unpack(str(tmp_path / "x.tgz"), integrity, str(tmp_path / "to")))
+    assert _project.main(["unpack-npm", str(tmp_path / "x.tgz"), integrity, str(tmp_path / "again")]) == 0
+
+
+def test_a_project_that_is_nested_too_deep(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    (tmp_path / "pyproject.toml").write_text("a = " + "[" * 100_000)
+    assert _project.main(["describe", str(tmp_path), str(tmp_path)]) == 0
+    assert capfdbinary.readouterr().out.startswith(b"error\0pyproject.toml is not valid TOML")
