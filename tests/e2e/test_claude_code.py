@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import os
@@ -23,7 +24,7 @@ Run = Callable[[Awaitable[Any]], Any]
 LOGGER = "agentix.agents.claude_code"
 
 STAND_IN = f"""#!{sys.executable} -IS
-import json, os, subprocess, sys, time
+import hashlib, json, os, subprocess, sys, time
 
 def until(path):
     for _ in range(600):
@@ -39,6 +40,11 @@ if what == "tell":
     print("a warning \\u00fc", file=sys.stderr)
     sys.stdout.write("no end")
     sys.exit(3)
+if what == "--print":
+    text = sys.stdin.buffer.read()
+    print(json.dumps({{"argv": sys.argv[1:], "bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}}))
+if len(what) > 1000:
+    print(json.dumps({{"bytes": len(os.fsencode(what)), "stdin": sys.stdin.read()}}))
 if what == "wait":
     print("first", flush=True)
     print("trouble", file=sys.stderr, flush=True)
@@ -160,6 +166,24 @@ def test_every_option(call: Callable[..., ClaudeCodeResult], task: ClaudeCodeInp
     assert said["env"]["OTHER"] == "kept"
 
 
+@pytest.mark.parametrize("length", [(128 << 10) - 1, 128 << 10, 3 << 20])
+def test_an_instruction_of_any_length(
+    call: Callable[..., ClaudeCodeResult], task: ClaudeCodeInput, length: int
+) -> None:
+    """An argument has a limit, of which its null character is a part; what the program reads has none."""
+    instruction = "- tell: ü\n" + "x" * (length - 11)
+    assert len(instruction.encode()) == length
+    result = call(replace(task, instruction=instruction))
+    assert (result.returncode, result.stderr) == (0, b"")
+    said = json.loads(result.stdout)
+    assert said["bytes"] == length
+    if length < 128 << 10:
+        assert said["stdin"] == ""
+    else:
+        assert said["argv"] == [*PLAIN, "--model", "some-model", "--print"]
+        assert said["sha256"] == hashlib.sha256(instruction.encode()).hexdigest()
+
+
 def test_lines_are_logged_while_it_runs(
     runtime: Runtime, run: Run, task: ClaudeCodeInput, records: list[tuple[str, str]]
 ) -> None:
@@ -230,6 +254,9 @@ def test_why_nothing_was_run(call: Callable[..., ClaudeCodeResult], task: Claude
     assert caught.value.error.type == "FileNotFoundError"
     with pytest.raises(RemoteCallError, match="cannot be negative"):
         call(replace(task, timeout=-1))
+    for instruction in ("a\0b", "\0" + "x" * (128 << 10)):
+        with pytest.raises(RemoteCallError, match="holds a NUL") as caught:
+            call(replace(task, instruction=instruction))
     (tmp_path / "file").touch()
     with pytest.raises(RemoteCallError, match="file"):
         call(replace(task, workdir=str(tmp_path / "file")))

@@ -14,6 +14,7 @@ __all__ = ["ClaudeCodeInput", "ClaudeCodeResult", "run"]
 
 _MAX_OUTPUT = 64 * 1024 * 1024  # bytes of each stream that are kept
 _MAX_LINE = 256 * 1024  # bytes of a record: what is longer is logged in pieces
+_ARGUMENT_MAX = 128 * 1024  # bytes of one argument with its null character, as Linux has it: execve(2)
 _KILLED = -9
 _BUNDLE_BIN = "/nix/runtime/bin"
 
@@ -35,7 +36,7 @@ class ClaudeCodeInput:
     """What Claude Code is to do, and with which model."""
 
     instruction: str
-    """The task, in words."""
+    """The task, in words; one that is too long for an argument, of 128 KiB and more, is what the program reads."""
     model: str
     workdir: str
     """The directory it works in; it is made if it is not there."""
@@ -84,7 +85,12 @@ async def run(args: ClaudeCodeInput) -> ClaudeCodeResult:
     env = _environ(args)
     program = _find(env)
     os.makedirs(args.workdir, exist_ok=True)
-    process = start([program, *_arguments(args)], cwd=args.workdir, env=env, limit=_MAX_OUTPUT, timeout=args.timeout)
+    argv, stdin = [program, *_options(args), "--print"], None
+    if len(os.fsencode(args.instruction)) < _ARGUMENT_MAX:
+        argv += ["--", args.instruction]
+    else:
+        stdin = _text(args.instruction)
+    process = start(argv, cwd=args.workdir, env=env, stdin=stdin, limit=_MAX_OUTPUT, timeout=args.timeout)
     out, err = _Lines(logging.INFO), _Lines(logging.WARNING)
     async with process:
         async for fd, data in process:
@@ -100,7 +106,13 @@ def _code(ended: Ended) -> int:
     return _KILLED if ended.cause == "timeout" and ended.code >= 0 else ended.code
 
 
-def _arguments(args: ClaudeCodeInput) -> list[str]:
+def _text(instruction: str) -> bytes:
+    if "\0" in instruction:
+        raise ValueError("the instruction holds a NUL")
+    return os.fsencode(instruction)
+
+
+def _options(args: ClaudeCodeInput) -> list[str]:
     words = ["--verbose", "--output-format", "stream-json", "--permission-mode", "bypassPermissions"]
     words += ["--model", args.model]
     options = {
@@ -113,7 +125,7 @@ def _arguments(args: ClaudeCodeInput) -> list[str]:
     for option, value in options.items():
         if value is not None:
             words += [option, str(value)]
-    return [*words, "--print", "--", args.instruction]
+    return words
 
 
 def _environ(args: ClaudeCodeInput) -> dict[str, str]:
