@@ -15,7 +15,26 @@
 
 typedef agx_ext_call call;
 
-static _Thread_local call *running; /* whose target this thread runs; run() has a reference meanwhile */
+/* The calls whose targets are run just now, each in a thread of its own. A thread's own variable would do, but in an
+ * extension that needs the dynamic linker at every look. */
+static agx_list *running_of(PyObject *module)
+{
+        return &agx_ext_state_of(module)->running;
+}
+
+static call *running_here(PyObject *module)
+{
+        unsigned long thread = PyThread_get_thread_ident();
+        agx_list *head = running_of(module);
+
+        for (agx_list *at = head->next; at != head; at = at->next) {
+                call *self = agx_container_of(at, call, running);
+
+                if (self->thread == thread)
+                        return self;
+        }
+        return NULL;
+}
 
 PyObject *agx_ext_call_text(agx_view v)
 {
@@ -47,16 +66,15 @@ PyObject *agx_ext_call_new(PyTypeObject *type, const agx_frame *frame, PyObject 
 PyObject *agx_ext_call_run(call *self, PyObject *function, PyObject *positional, PyObject *keywords)
 {
         PyObject *value;
-        call *before = running;
 
         if (self->cancelled) {
                 PyErr_SetNone(self->cancelled);
                 return NULL;
         }
         self->thread = PyThread_get_thread_ident();
-        running = self;
+        agx_list_push_back(running_of(PyType_GetModule(Py_TYPE((PyObject *)self))), &self->running);
         value = PyObject_Call(function, positional, keywords);
-        running = before;
+        agx_list_unlink(&self->running);
         if (self->cancelled) /* takes back an exception that was set but has not struck yet */
                 PyThreadState_SetAsyncExc(self->thread, NULL);
         self->thread = 0;
@@ -90,8 +108,8 @@ static PyObject *uninterrupted(PyObject *module, PyObject *args)
 {
         PyObject *function, *rest, *value;
         Py_ssize_t n = PyTuple_Size(args);
+        call *self = running_here(module);
 
-        (void)module;
         if (n < 1) {
                 PyErr_SetString(PyExc_TypeError, "uninterrupted() needs a function");
                 return NULL;
@@ -100,10 +118,7 @@ static PyObject *uninterrupted(PyObject *module, PyObject *args)
         rest = PyTuple_GetSlice(args, 1, n);
         if (!rest)
                 return NULL;
-        if (running && running->thread)
-                value = run_disarmed(running, function, rest);
-        else
-                value = PyObject_CallObject(function, rest);
+        value = self ? run_disarmed(self, function, rest) : PyObject_CallObject(function, rest);
         Py_DECREF(rest);
         return value;
 }
@@ -223,6 +238,7 @@ int agx_ext_add_call(PyObject *module)
 
         if (!type)
                 return -1;
+        agx_list_init(running_of(module));
         r = PyModule_AddObjectRef(module, "Call", type);
         Py_DECREF(type);
         return r < 0 ? r : PyModule_AddFunctions(module, call_functions);

@@ -16,6 +16,7 @@ typedef struct agx_ext_call {
         PyObject *task;       /* the worker's own: what runs an async target */
         PyObject *cancelled;  /* NULL, or the exception class */
         unsigned long thread; /* where its sync target runs and may be interrupted; 0: nowhere */
+        agx_list running;     /* while it does */
 } agx_ext_call;
 
 /* A text of a frame as str, or None where it is absent. NULL with an exception set. */

@@ -11,10 +11,13 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "base/list.h"
+
 typedef struct agx_ext_state agx_ext_state;
 
 struct agx_ext_state {
-        PyObject *error; /* agentix._core.Error: a C-level failure that no other exception names */
+        PyObject *error;  /* agentix._core.Error: a C-level failure that no other exception names */
+        agx_list running; /* call.c: no object is kept by it */
 };
 
 /* The state of a module, and of the module that defines a heap type; neither can fail for ours. */
