@@ -14,6 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ import pytest
 from containers import PATIENCE, left
 
 import agentix
+from agentix.testing import serve
 
 TARGETS = Path(__file__).parent / "targets"
 sys.path[:0] = [str(TARGETS), str(TARGETS.parents[1] / "support")]
@@ -44,6 +46,26 @@ def worker_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     paths = [str(TARGETS), ours, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     (site / "agentix-tests.pth").write_text("\n".join(dict.fromkeys(paths)) + "\n")
     return str(venv / "bin" / "python")
+
+
+@pytest.fixture(scope="module")
+def url(worker_python: str) -> Iterator[str]:
+    """A runtime that lives in a loop of its own."""
+    found: list[str] = []
+    ready, over = threading.Event(), threading.Event()
+
+    async def main() -> None:
+        async with serve(python=worker_python) as url:
+            found.append(url)
+            ready.set()
+            await asyncio.to_thread(over.wait)
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),))
+    thread.start()
+    assert ready.wait(30)
+    yield found[0]
+    over.set()
+    thread.join(30)
 
 
 @pytest.fixture(scope="session")

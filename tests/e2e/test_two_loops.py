@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import call_targets as t
@@ -12,27 +10,6 @@ import pytest
 
 from agentix import RuntimeClient
 from agentix.provider import Sandbox
-from agentix.testing import serve
-
-
-@pytest.fixture
-def url(worker_python: str) -> Iterator[str]:
-    """A runtime that lives in a loop of its own."""
-    found: list[str] = []
-    ready, over = threading.Event(), threading.Event()
-
-    async def main() -> None:
-        async with serve(python=worker_python) as url:
-            found.append(url)
-            ready.set()
-            await asyncio.to_thread(over.wait)
-
-    thread = threading.Thread(target=asyncio.run, args=(main(),))
-    thread.start()
-    assert ready.wait(30)
-    yield found[0]
-    over.set()
-    thread.join(30)
 
 
 async def some(remote: Any) -> list[Any]:

@@ -9,39 +9,18 @@ import sys
 import threading
 import time
 from asyncio import base_events
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import call_targets as t
 import pytest
 
 from agentix import RemoteCallError, RuntimeClient
-from agentix.testing import serve
 
 # The other method handles SIGALRM, and a program that does is left to wait as ever.
 pytestmark = pytest.mark.timeout(method="thread")
 
 Main = Callable[[RuntimeClient], Any]
-
-
-@pytest.fixture(scope="module")
-def url(worker_python: str) -> Iterator[str]:
-    """A runtime that lives in a loop of its own."""
-    found: list[str] = []
-    ready, over = threading.Event(), threading.Event()
-
-    async def main() -> None:
-        async with serve(python=worker_python) as url:
-            found.append(url)
-            ready.set()
-            await asyncio.to_thread(over.wait)
-
-    thread = threading.Thread(target=asyncio.run, args=(main(),))
-    thread.start()
-    assert ready.wait(30)
-    yield found[0]
-    over.set()
-    thread.join(30)
 
 
 @pytest.fixture

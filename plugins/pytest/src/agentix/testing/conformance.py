@@ -12,6 +12,8 @@ A backend says by a `Backend` how it is used and looked at, and runs the suite i
             subprocess.run(["fly", "machine", "kill", sandbox.sandbox_id], check=True)
         def left(self):
             return subprocess.run(["fly", "machine", "list", "-q"], ...).stdout.split()
+        def refusals(self):
+            yield conformance.Refusal(lambda: FlyProviderConfig(lease=-1), "lease")
 
     class TestFly(conformance.Suite):
         @pytest.fixture(scope="class")
@@ -38,6 +40,7 @@ import pickle
 import random
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
 from typing import Any, ClassVar
@@ -94,8 +97,10 @@ class Refusal:
         self.variables = dict(variables or {})
 
 
-class Backend:
+class Backend(ABC):
     """How the suite uses a backend and looks at it. Override what is not so; the instance has to be picklable.
+
+    `kill`, `left` and `refusals` everybody has to say; one that belongs to a feature in `without` is not called.
 
     - `name`: the one under which the provider is registered.
     - `without`: features (`FEATURES`) that it does not have, each with a reason, which is shown.
@@ -122,17 +127,17 @@ class Backend:
         chosen: dict[str, Any] = {"image": self.image, "bundle": self.bundle, **settings}
         return SandboxConfig(**chosen)
 
+    @abstractmethod
     def kill(self, sandbox: Sandbox) -> None:
         """End a sandbox for good, by force, and not through the provider."""
-        raise NotImplementedError
 
+    @abstractmethod
     def left(self) -> Iterable[str]:
         """Name all that is there of sandboxes at the moment: processes, containers, directories, sockets."""
-        raise NotImplementedError
 
+    @abstractmethod
     def refusals(self) -> Iterable[Refusal]:
         """Return configurations that must be refused before anything is started."""
-        raise NotImplementedError
 
 
 class _Undescribed(Backend):
@@ -145,6 +150,15 @@ class _Undescribed(Backend):
     def __init__(self, name: str, **settings: str) -> None:
         super().__init__(**settings)
         self.name = name
+
+    def kill(self, sandbox: Sandbox) -> None:
+        raise LookupError(f"how {sandbox.sandbox_id} is ended by force is not known of {self.name}")
+
+    def left(self) -> Iterable[str]:
+        return ()
+
+    def refusals(self) -> Iterable[Refusal]:
+        return ()
 
 
 def describe(name: str, *, image: str, bundle: str) -> Backend:

@@ -12,6 +12,7 @@ import shutil
 import stat
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Literal
@@ -116,7 +117,7 @@ def discard(place: Place, token: str) -> None:
         os.close(inside)
 
 
-class Landing:
+class Landing(ABC):
     """Where a transfer arrives, over `place`. `entries` and `bytes` count what came; several threads may use it."""
 
     def __init__(self, place: Place, max_bytes: int | None = None, max_entries: int | None = None) -> None:
@@ -176,17 +177,17 @@ class Landing:
         where = os.path.join(self.place.path, os.fsdecode(path)) if path else self.place.path
         return TransferError(f"{where}: refused: {why}")
 
-    def _write(self, entry: Entry) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _write(self, entry: Entry) -> None: ...
 
-    def _finish(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _finish(self) -> None: ...
 
-    def _remove(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _remove(self) -> None: ...
 
-    def _close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _close(self) -> None: ...
 
 
 class FileLanding(Landing):
