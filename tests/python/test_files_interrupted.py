@@ -59,6 +59,20 @@ def test_a_file_that_is_begun(box: Peer, root: Path, at: str) -> None:
     assert os.listdir(root) == []
 
 
+def test_an_abort_that_overtakes_the_beginning(box: Peer, root: Path) -> None:
+    """It has ended when nothing more will be made."""
+    before = box.value(HERE + "held")
+    box.value(HERE + "hold_up", "directories made")
+    begin = box.start(FAR + "begin_put", "a" * 32, "new/deep/f", FILE, 1000, 0o644)
+    assert box.value(HERE + "has_stopped"), "it never came there"
+    abort = box.start(FAR + "abort", "a" * 32, "new/deep/f")
+    box.value(HERE + "go_on")
+    assert box.decode(box.answer(abort)) is None
+    assert os.listdir(root) == []
+    assert "has ended" in box.answer(begin)["error"]["message"]
+    assert box.value(HERE + "held") == before
+
+
 @pytest.mark.parametrize("at", ["directory made", "all ready"])
 def test_a_tree_that_is_begun(box: Peer, root: Path, at: str) -> None:
     before = box.value(HERE + "held")

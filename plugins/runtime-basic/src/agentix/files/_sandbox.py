@@ -44,6 +44,7 @@ VALUE_MAX = 250 << 20
 """Bytes: what a call can carry, less some room for the rest of it."""
 IDLE_SECONDS = 600.0
 CONDUIT_SECONDS = 30.0
+BEGIN_SECONDS = 5.0
 
 
 # ---- one value ----
@@ -199,7 +200,10 @@ class _Session:
 
 
 _lock = threading.Lock()
+_begun = threading.Condition(_lock)
 _sessions: dict[str, _Session] = {}
+_beginning: set[str] = set()
+"""Tokens whose transfers are being begun; who drops one waits for that, lest something be made behind him."""
 _watching = False
 _dropped: deque[str] = deque(maxlen=1024)
 """Tokens whose transfers ended: a call of theirs that comes late must not begin one anew."""
@@ -225,15 +229,16 @@ def _whole(function: Callable[P, T]) -> Callable[P, T]:
 def begin_put(token: str, target: str, kind: str, size: int | None, mode: int) -> str:
     """Make ready to take a file or a tree; returns where it will be."""
     _check_token(token)
-    place = locate(target, make=True)
-    with place.or_nothing():
-        landing = (
-            TreeLanding(place, token, mode, outside_links="keep")
-            if kind == DIRECTORY
-            else FileLanding(place, token, size or 0, mode)
-        )
-    _keep(token, _Session(landing))
-    return place.path
+    with _begins(token):
+        place = locate(target, make=True)
+        with place.or_nothing():
+            landing = (
+                TreeLanding(place, token, mode, outside_links="keep")
+                if kind == DIRECTORY
+                else FileLanding(place, token, size or 0, mode)
+            )
+        _keep(token, _Session(landing))
+        return place.path
 
 
 @_whole
@@ -357,6 +362,20 @@ def _session(token: str) -> _Session:
         return session
 
 
+@contextmanager
+def _begins(token: str) -> Generator[None]:
+    with _lock:
+        if token in _dropped:
+            raise TransferError("this transfer has ended")
+        _beginning.add(token)
+    try:
+        yield
+    finally:
+        with _lock:
+            _beginning.discard(token)
+            _begun.notify_all()
+
+
 def _keep(token: str, session: _Session) -> None:
     global _watching
     keep_memory()
@@ -373,9 +392,7 @@ def _keep(token: str, session: _Session) -> None:
 
 
 def _drop(token: str) -> bool:
-    with _lock:
-        _dropped.append(token)
-        session = _sessions.get(token)
+    session = uninterrupted(_forget, token)
     if session is None:
         return False
     try:
@@ -384,6 +401,13 @@ def _drop(token: str) -> bool:
         with _lock:
             _sessions.pop(token, None)
     return True
+
+
+def _forget(token: str) -> _Session | None:
+    with _lock:
+        _dropped.append(token)
+        _begun.wait_for(lambda: token not in _beginning, BEGIN_SECONDS)
+        return _sessions.get(token)
 
 
 def _watch() -> None:
