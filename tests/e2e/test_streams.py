@@ -181,7 +181,7 @@ def test_a_deadline_ends_a_stream(run: Any, worker_python: str, tmp_path: Path) 
     path = str(tmp_path / "noted")
 
     async def main() -> None:
-        async with runtime(worker_python, call_deadline=0.5, cancel_grace=1.0) as client:
+        async with runtime(worker_python, call_deadline=2, cancel_grace=1.0) as client:
             started = time.monotonic()
             with pytest.raises(CallTimeout, match="exceeded deadline"):
                 await collect(client.remote(s.count_async, 10**6, 0.01))
