@@ -799,8 +799,20 @@ def _start_files() -> list[str]:
     for entry in sys.path:
         if entry.endswith("-packages") and os.path.isdir(entry):  # site-packages, dist-packages
             files.append(entry)
-            files += [os.path.join(entry, name) for name in os.listdir(entry) if name.endswith(".pth")]
-    return files
+            for path in [os.path.join(entry, name) for name in os.listdir(entry) if name.endswith(".pth")]:
+                files += [path, *_named_by(path)]
+    customs = [getattr(sys.modules.get(name), "__file__", None) for name in ("sitecustomize", "usercustomize")]
+    return files + [file for file in customs if file]
+
+
+def _named_by(path_file: str) -> list[str]:
+    """Return the directories that a path file adds to those of modules, also the ones that are not there."""
+    try:
+        with open(path_file, encoding="utf-8", errors="surrogateescape") as lines:
+            names = [line.strip() for line in lines if not line.startswith(("#", "import ", "import\t"))]
+    except OSError:
+        return []
+    return [os.path.join(os.path.dirname(path_file), name) for name in names if name and "\0" not in name]
 
 
 def _stamp(file: str) -> tuple[int, int, int] | None:
@@ -814,7 +826,8 @@ def _stamp(file: str) -> tuple[int, int, int] | None:
 def _wait_as_spare(conduits: int) -> None:
     """Return when another worker has died and this one takes its place; end the process if that is not to be.
 
-    It has run nothing of users' code, but what it has read from disk may have changed since: then a fresh one is due.
+    Of users' code it has run what runs at any start, sitecustomize and path files, and no more. What it has read from
+    disk may have changed since: then a fresh one is due.
     """
     files = _start_files()
     before = list(map(_stamp, files))

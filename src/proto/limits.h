@@ -116,7 +116,8 @@
 #define AGX_WORKER_HEALTHY_MS 1000          /* a worker that lasted so long, or was given a call, had a life */
 #define AGX_WORKER_SPARE_IDLE_MS 100 /* the worker has answered nothing for so long: a spare is started beside it */
 #define AGX_WORKER_SPARE_HURRY_MS 1 /* if a worker has died already, this long after the first answer of the next one */
-#define AGX_WORKER_SPARE_BUSY_MS 5000       /* it has answered without such a pause for so long: likewise */
+#define AGX_WORKER_SPARE_BUSY_MS 5000 /* it has answered without such a pause for so long: likewise */
+#define AGX_WORKER_SPARE_WAKE_MS 5000 /* a spare whose turn has come is ready in so long, or a fresh one is started */
 #define AGX_WORKER_SPARE_PAUSE_MIN_MS 1000  /* a spare that died is replaced after so long; doubles while they die */
 #define AGX_WORKER_SPARE_PAUSE_MAX_MS 60000 /* longest such pause */
 #define AGX_WORKER_DRAIN_BYTES (512u << 20) /* bytes read of what a dead worker left in its pipes */

@@ -249,7 +249,10 @@ static agx_submit accept_new(agx_calls *c, agx_call *call, const agx_call_reques
                 return AGX_SUBMIT_ENDED;
         }
         if (waiting > AGX_WORKER_QUEUE_BYTES - request->arguments.n) {
-                end_with_words(c, call, AGX_FAULT_BUSY, "too many bytes wait for the worker");
+                end_with_words(
+                        c, call, AGX_FAULT_BUSY,
+                        "more than 512 MiB would wait for the worker (AGX_WORKER_QUEUE_BYTES): send fewer large calls "
+                        "at a time");
                 return AGX_SUBMIT_ENDED;
         }
         r = begin(c, call, request, worker);

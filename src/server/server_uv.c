@@ -16,6 +16,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/random.h>
@@ -23,7 +24,7 @@
 
 static const agx_fault gone = {.type = {"WorkerDied", 10}, .message = {"the server is shutting down", 27}};
 
-enum { LAST_WORDS_MS = 200, ODD_FRAMES_TOLD = 20, ID_TOLD = 80 };
+enum { LAST_WORDS_MS = 200, REST_MS = 1000, LARGE_BYTES = 64 << 10, ODD_FRAMES_TOLD = 20, ID_TOLD = 80 };
 
 void agx_server_note(agx_server *s, const char *format, ...)
 {
@@ -51,12 +52,28 @@ bool agx_server_worker(agx_server *s, agx_calls_worker *worker)
         return true;
 }
 
+/* The allocator keeps what large values needed; between many small ones it would not see by itself that it is all free. */
+static void on_rest(agx_deadline *d)
+{
+        (void)d;
+#ifdef __GLIBC__
+        malloc_trim(0);
+#endif
+}
+
+static void note_large(agx_server *s, size_t n)
+{
+        if (n >= LARGE_BYTES)
+                agx_deadline_set(&s->rest, agx_loop_now(&s->loop) + REST_MS);
+}
+
 void agx_server_worker_fed(agx_server *s)
 {
         agx_worker *w = agx_supervisor_uv_ready(&s->supervisor);
 
         if (!w)
                 return;
+        note_large(s, agx_stream_queued(&w->channel) + agx_stream_out(&w->channel)->len);
         w->worked = true;
         agx_stream_touch(&w->channel);
 }
@@ -273,6 +290,7 @@ static void on_worker_frame(void *user, uint64_t number, const agx_frame *frame)
         const char *odd;
         agx_call *call;
 
+        note_large(s, frame->value.n);
         if (frame->kind == AGX_FRAME_ITEM) {
                 on_worker_item(s, number, frame);
                 return;
@@ -619,6 +637,7 @@ static void close_all(agx_server *s, bool started)
         agx_deadline_close(&s->ledger_tick, NULL);
         agx_deadline_close(&s->graces, NULL);
         agx_deadline_close(&s->drain, NULL);
+        agx_deadline_close(&s->rest, NULL);
         agx_relay_close(&s->log);
 }
 
@@ -653,6 +672,7 @@ int agx_server_run(agx_server *s, const agx_config *config, char *const *env, co
         s->speak = agx_sio_speak;
         s->speak_aside = agx_sio_speak_aside;
         agx_deadline_init(&s->drain, &s->loop, on_drain_over);
+        agx_deadline_init(&s->rest, &s->loop, on_rest);
         r = start(s, env);
         if (!r)
                 agx_loop_run(&s->loop);

@@ -43,6 +43,7 @@ struct agx_server {
         agx_deadline ledger_tick;
         agx_deadline graces; /* of cancelled calls */
         agx_deadline drain;
+        agx_deadline rest; /* after large values: memory is given back */
         uv_signal_t signals[4];
         agx_stream lifeline;
         bool has_lifeline;

@@ -260,6 +260,7 @@ static bool take_spare(agx_supervisor_uv *s)
         s->spare = NULL;
         s->worker = w;
         w->waking = true;
+        s->wake_by = agx_loop_now(s->loop) + AGX_WORKER_SPARE_WAKE_MS;
         agx_spare_taken(&s->spares);
         agx_supervisor_spawned(&s->brain, agx_loop_now(s->loop));
         return true;
@@ -312,6 +313,8 @@ static uint64_t next_deadline(const agx_supervisor_uv *s)
         uint64_t next = agx_supervisor_deadline(&s->brain), spare = agx_spare_deadline(&s->spares);
 
         next = spare < next ? spare : next;
+        if (s->worker && s->worker->waking)
+                next = s->wake_by < next ? s->wake_by : next;
         agx_list_foreach_safe(node, &s->retired)
         {
                 uint64_t at = agx_retiree_deadline(&agx_container_of(node, agx_worker, node)->retiree);
@@ -361,6 +364,10 @@ static void on_deadline(agx_deadline *d)
         }
         if (agx_spare_tick(&s->spares, now))
                 start_spare(s);
+        if (s->worker && s->worker->waking && now >= s->wake_by) {
+                s->wake_by = UINT64_MAX;
+                agx_worker_kill(s->worker, "it did not wake");
+        }
         carry_out(s, agx_supervisor_tick(&s->brain, now));
 }
 

@@ -2,7 +2,8 @@
 #define AGX_WORKER_SUPERVISOR_UV_H
 /*
  * The server's workers: the one that takes calls, whichever process it is just now, a spare that waits to be its
- * successor, and those that were retired and still run what they were given. Carries out what the brains wish, hands frames up and writes the words for a death.
+ * successor, and those that were retired and still run what they were given. Carries out what the brains wish, hands
+ * frames up and writes the words for a death.
  */
 #include "worker/spare.h"
 #include "worker/supervisor.h"
@@ -32,6 +33,7 @@ typedef struct agx_supervisor_uv {
         agx_worker *worker; /* that takes calls, or will; NULL: none alive */
         agx_worker *spare;  /* alive, and takes calls if that one dies; or NULL */
         agx_spare spares;   /* when there is one */
+        uint64_t wake_by;   /* when the worker, if it was the spare, is ready or of no use */
         agx_list retired;   /* alive, the oldest first */
         agx_list released;  /* dead workers whose output pipes are still open */
         uint64_t spawned;   /* ever */

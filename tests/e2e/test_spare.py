@@ -128,6 +128,19 @@ def test_a_spare_killed_while_it_boots_or_is_woken(worker_python: str, tmp_path:
         asyncio.run(main(runtime))
 
 
+def test_a_spare_that_does_not_wake_is_passed_over(runtime: Runtime) -> None:
+    async def main() -> None:
+        async with RuntimeClient(runtime.url, **KNOBS) as client:
+            worker = await client.remote(os.getpid)
+            spare = await spare_of(runtime, worker)
+            os.kill(spare, signal.SIGSTOP)
+            kill(worker)
+            assert await call_again(client, worker) not in (worker, spare)
+            await eventually(lambda: not alive(spare), "it has ended")
+
+    asyncio.run(main())
+
+
 def test_many_deaths_in_a_row(runtime: Runtime) -> None:
     deaths_in_a_row(runtime, 20)
 
@@ -178,13 +191,18 @@ def test_what_is_installed_meanwhile_is_there(worker_python: str, tmp_path: Path
     mine = next(venv.glob("lib/python*/site-packages"))
     theirs = next(Path(worker_python).parents[1].glob("lib/python*/site-packages/agentix-tests.pth"))
     (mine / theirs.name).write_text(theirs.read_text())
-    extra.mkdir()
 
     async def main(runtime: Runtime) -> None:
         async with RuntimeClient(runtime.url, **KNOBS) as client:
             worker = await client.remote(os.getpid)
             spare = await spare_of(runtime, worker)
             (mine / "extra.pth").write_text(f"{extra}\n")
+            kill(worker)
+            worker = await call_again(client, worker)
+            assert worker != spare
+            assert str(extra) not in (await client.remote(t.facts))["path"]
+            spare = await spare_of(runtime, worker)
+            extra.mkdir()  # the file has named it all the while
             kill(worker)
             assert await call_again(client, worker) != spare
             assert str(extra) in (await client.remote(t.facts))["path"]
