@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import json
 import os
 import platform
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ import table
 HERE = Path(__file__).resolve().parent
 PARTICIPANTS = (table.FLOOR, table.OURS, *peers.PEERS)
 SIDE_SECONDS = 120
+STRAYS_SECONDS = 10
 WHOLE_EVERY = 5  # a peer's slowest rows are measured in the first round, and again after so many
 SELDOM = ("ray",)  # and these take part in no other
 WHOLE, LIGHT = "whole", "light"
@@ -105,6 +107,28 @@ def _kill_tree(root: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+_PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whatever a participant's processes leave behind, as init would; see end_strays()."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_strays() -> None:
+    """End what outlived a participant's turn: a worker that spins without its server would slow down all that follows.
+
+    Everything below this process is meant, so only for a program of its own that has adopted the orphans.
+    """
+    end = time.monotonic() + STRAYS_SECONDS
+    while (strays := probe.children(os.getpid())[os.getpid()]) and time.monotonic() < end:
+        for pid in strays:
+            _kill_tree(pid)
+        for pid in strays:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
 def failure(why: str, said: str = "") -> dict[str, Any]:
     """The report of a participant that came to no end: what it has said is kept, the rest has this reason."""
     report = _last_report(said)
@@ -145,8 +169,9 @@ def turns(names: list[str], rounds: int) -> Iterator[tuple[int, str, str]]:
 class Run:
     """The rounds, and what is known of them at any time."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, after_turn: Callable[[], None] | None = None) -> None:
         self._args = args
+        self._after_turn = after_turn or (lambda: None)
         self._names = [n for n in PARTICIPANTS if not args.only or n == table.FLOOR or n in args.only]
         self._before = machine()
         self._begun = time.monotonic()
@@ -165,6 +190,7 @@ class Run:
                     print(f"round {turn + 1} of {self._args.rounds}: {name}", file=sys.stderr)
                 mode = ["--light"] if how == LIGHT else []
                 report = measure([*ready[name], *mode]) if name in ready else failure(absent[name])
+                self._after_turn()
                 self.results.add(name, turn, report)
                 self.save()
         except KeyboardInterrupt:
@@ -256,7 +282,8 @@ def main() -> int:
     args = arguments()
     signal.signal(signal.SIGINT, _interrupt)  # also if the caller's shell had it ignored
     signal.signal(signal.SIGTERM, _interrupt)
-    run = Run(args)
+    adopt_orphans()
+    run = Run(args, after_turn=end_strays)
     run.play()
     print(run.as_json() if args.format == "json" else run.as_text())
     return 1 if any(gap["participant"] in (table.FLOOR, table.OURS) for gap in run.results.missing()) else 0
