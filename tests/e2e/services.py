@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import random
 import socket
 import subprocess
 import sys
+import traceback
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from processes import until
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -64,6 +67,28 @@ def running(name: str, directory: Path) -> Iterator[Service]:
             process.kill()
             process.wait()
         process.stdout.close()
+
+
+async def keeps_the_key(
+    create: Callable[[], Awaitable[object]],
+    service: Service,
+    on: list[str],
+    key: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The service says the account's key in each refusal: neither the failure of `create` nor a record shows it."""
+    monkeypatch.setattr("agentix.provider._cloud.UNDO_PAUSE", 0.001)
+    caplog.set_level(logging.DEBUG)
+    said = {"do": "refuse", "status": 500, "message": f"no: {key}"}
+    service.order(*({"on": one, "times": 20, **said} for one in on))
+    with pytest.raises(RuntimeError, match="<redacted>") as failed:
+        await create()
+    shown = "".join(traceback.format_exception(failed.value))
+    assert "cleaning up then failed: RuntimeError" in shown
+    assert key not in shown
+    assert "may be left behind" in caplog.text
+    assert key not in caplog.text
 
 
 def cape_program(directory: Path) -> Path:

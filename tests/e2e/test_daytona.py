@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import random
 import subprocess
 import sys
-import traceback
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -188,22 +186,7 @@ ECHOING = ["POST /api/sandbox", "GET /api/sandbox"]
 def test_what_the_service_repeats(
     run: Any, service: services.Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The account's key is nowhere in what a failure shows, nor in any record of a log."""
-    monkeypatch.setattr("agentix.provider._cloud.UNDO_PAUSE", 0.001)
-    caplog.set_level(logging.DEBUG)
-    said = {"do": "refuse", "status": 500, "message": f"no: {KEY}"}
-    service.order(*({"on": on, "times": 20, **said} for on in ECHOING))
-
-    async def main() -> None:
-        with pytest.raises(RuntimeError, match="<redacted>") as failed:
-            await provider().create(config(ASLEEP))
-        shown = "".join(traceback.format_exception(failed.value))
-        assert "cleaning up then failed: RuntimeError" in shown
-        assert KEY not in shown
-
-    run(main())
-    assert "may be left behind" in caplog.text
-    assert KEY not in caplog.text
+    run(services.keeps_the_key(lambda: provider().create(config(ASLEEP)), service, ECHOING, KEY, monkeypatch, caplog))
 
 
 def test_errors_of_asking_are_not_the_end(run: Any, service: services.Service) -> None:
