@@ -133,7 +133,10 @@ class Backend(ABC):
 
     @abstractmethod
     def left(self) -> Iterable[str]:
-        """Name all that is there of sandboxes at the moment: processes, containers, directories, sockets."""
+        """Name all that is there of sandboxes at the moment: processes, containers, directories, sockets.
+
+        A sandbox's processes come and go while it lives, so name them by the sandbox, not by their numbers.
+        """
 
     @abstractmethod
     def refusals(self) -> Iterable[Refusal]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterable
 from pathlib import Path
@@ -40,8 +41,8 @@ class Apptainer(Backend):
         yield from (str(path) for path in base.iterdir() if ID_PATTERN.fullmatch(path.name))
         shown = _within_its_mount(base)
         for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and _has_mounted_from(entry, str(base), shown):
-                yield f"process {entry.name}"
+            if entry.name.isdigit() and (name := _belongs_to(entry, str(base), shown)):
+                yield f"a process of {name}"
 
     def refusals(self) -> Iterable[Refusal]:
         advice = ("binary=", "AGENTIX_APPTAINER_BIN")
@@ -66,15 +67,17 @@ def _within_its_mount(path: Path) -> str:
     return f"/{path.relative_to(mount)}"
 
 
-def _has_mounted_from(entry: Path, base: str, shown: str) -> bool:
-    """Tell whether a process names the directory for sandboxes, or sees something of it below /run/agentix.
+def _belongs_to(entry: Path, base: str, shown: str) -> str | None:
+    """Name what a process names of the directory for sandboxes, or sees of it below /run/agentix.
 
     Those of another directory are somebody else's.
     """
     try:
-        if f"{base}/".encode() in (entry / "cmdline").read_bytes():
-            return True
+        command = (entry / "cmdline").read_text(errors="replace")
         mounts = (entry / "mountinfo").read_text(errors="replace").splitlines()
-        return any(" /run/agentix/" in line and f"{shown}/apptainer-" in line for line in mounts)
     except OSError:
-        return False
+        return None
+    if named := re.search(rf"{re.escape(base)}/([^/\0]*)", command):
+        return named[1]
+    seen = (re.search(rf"{re.escape(shown)}/(apptainer-\w+)", line) for line in mounts if " /run/agentix/" in line)
+    return next((found[1] for found in seen if found), None)

@@ -40,8 +40,8 @@ class Uv(Backend):
         base = _places.base()
         yield from (str(path) for path in base.iterdir() if _places.ID_PATTERN.fullmatch(path.name))
         for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and _stands_below(entry, str(base)):
-                yield f"process {entry.name}"
+            if entry.name.isdigit() and (name := _belongs_to(entry, str(base))):
+                yield f"a process of {name}"
 
     def refusals(self) -> Iterable[Refusal]:
         yield Refusal(UvProviderConfig, "project=", "reuse_venv=")
@@ -58,11 +58,14 @@ class Uv(Backend):
             yield Refusal(lambda s=setting, v=value: UvProviderConfig(reuse_venv=self.venv, **{s: v}), setting)  # pyright: ignore[reportArgumentType]
 
 
-def _stands_below(entry: Path, base: str) -> bool:
-    """Tell whether a process has its working directory there, as servers and workers do, or a word of its command."""
+def _belongs_to(entry: Path, base: str) -> str | None:
+    """Name what a process has its working directory in, as servers and workers do, or a word of its command."""
     try:
-        return (
-            os.readlink(entry / "cwd").startswith(f"{base}/") or f"{base}/".encode() in (entry / "cmdline").read_bytes()
-        )
+        words = [os.readlink(entry / "cwd"), *(entry / "cmdline").read_text(errors="replace").split("\0")]
     except OSError:
-        return False
+        return None
+    for word in words:
+        _, found, rest = f"{word}/".partition(f"{base}/")
+        if found:
+            return rest.split("/")[0] or base
+    return None
