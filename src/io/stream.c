@@ -48,9 +48,16 @@ static void on_place(uv_handle_t *handle, size_t suggested, uv_buf_t *place)
         agx_stream *s = agx_container_of(handle, agx_stream, uv);
 
         (void)suggested;
+        if (s->sated) { /* libuv asks again when it has filled a place, and takes no place to mean "not now" */
+                s->sated = false;
+                *place = uv_buf_init(NULL, 0);
+                return;
+        }
         *place = uv_buf_init(s->loop->read_buffer, AGX_LOOP_READ_BYTES);
         if (s->ops->place)
                 s->ops->place(s, place);
+        if (s->piece && place->len > s->piece)
+                place->len = s->piece;
 }
 
 static void end(agx_stream *s, int error)
@@ -67,10 +74,12 @@ static void on_read(uv_stream_t *handle, ssize_t n, const uv_buf_t *place)
 {
         agx_stream *s = agx_container_of(handle, agx_stream, uv);
 
-        if (n > 0)
+        if (n > 0) {
+                s->sated = s->piece && (size_t)n == place->len;
                 s->ops->data(s, agx_view_of(place->base, (size_t)n));
-        else if (n < 0)
+        } else if (n < 0 && n != UV_ENOBUFS) {
                 end(s, n == UV_EOF ? 0 : (int)n);
+        }
 }
 
 int agx_stream_read(agx_stream *s)

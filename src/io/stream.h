@@ -41,8 +41,10 @@ struct agx_stream {
         agx_buf sending;
         uv_write_t write;
         uv_shutdown_t shutdown;
+        size_t piece; /* bytes that are read in one turn of the loop; 0: as many as there are */
         bool writing;
         bool reading;
+        bool sated; /* a piece has been read in this turn */
         bool ended;
         bool lost;
         bool doomed; /* it is lost, and that is still to be told */
@@ -56,6 +58,11 @@ void agx_stream_init_pipe(agx_stream *s, agx_loop *l, size_t out_max, const agx_
 int agx_stream_open(agx_stream *s, int fd);
 
 int agx_stream_read(agx_stream *s);
+/* From now on at most `bytes` are read in a turn, so that a peer who never stops cannot hold up the others for long. */
+static inline void agx_stream_read_pieces(agx_stream *s, size_t bytes)
+{
+        s->piece = bytes;
+}
 void agx_stream_pause(agx_stream *s);
 /* Reads once, now, whatever is there, up to `max` bytes, into ops->data: for the last words of a process that is gone. */
 void agx_stream_drain(agx_stream *s, size_t max);

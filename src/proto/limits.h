@@ -125,6 +125,7 @@
 #define AGX_OUTPUT_PAUSE_MS 1000            /* text without a newline is passed on after this */
 #define AGX_OUTPUT_TAIL (64u << 10)         /* bytes of the worker's last output kept for error texts */
 #define AGX_OUTPUT_RELAY (4u << 20) /* bytes of a worker's output that are repeated on the server's standard error */
+#define AGX_OUTPUT_READ (16u << 10) /* bytes of a worker's output read between two looks at calls */
 #define AGX_OUTPUT_FLUSH_BYTES (4u << 20) /* bytes read from one pipe when a host asks for all there is */
 #define AGX_OUTPUT_LINE (64u << 10)       /* bytes of a line of output before it is cut into pieces */
 

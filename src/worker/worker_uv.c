@@ -148,6 +148,7 @@ static void pipe_init(agx_worker *w, agx_worker_pipe *p)
         p->open = 2;
         agx_output_init(&p->lines);
         agx_stream_init_pipe(&p->stream, w->loop, 0, &pipe_ops);
+        agx_stream_read_pieces(&p->stream, AGX_OUTPUT_READ);
         agx_deadline_init(&p->pause, w->loop, pipe_paused);
         w->open++;
 }

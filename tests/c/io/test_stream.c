@@ -181,6 +181,31 @@ static void what_is_queued_goes_out_before_the_end(void **state)
         free(back);
 }
 
+static void a_stream_that_is_read_in_pieces_lets_others_have_their_turn(void **state)
+{
+        enum { PIECE = 4096, PIECES = 12 };
+        char text[PIECE * PIECES + 1] = "";
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        agx_stream_read_pieces(&r.stream, PIECE);
+        assert_int_equal(send(r.peer, text, sizeof(text), 0), sizeof(text));
+        close(r.peer);
+        r.peer = -1;
+        for (unsigned i = 1; i <= PIECES; i++) {
+                turn(&r);
+                assert_int_equal(r.got.len, i * PIECE);
+                assert_int_equal(r.ended, 0);
+        }
+        for (int i = 0; i < 3; i++)
+                turn(&r);
+        assert_int_equal(r.got.len, sizeof(text));
+        assert_int_equal(r.ended, 1);
+        assert_int_equal(r.end_error, 0);
+        rig_close(&r);
+}
+
 static void the_peers_end_is_told_once(void **state)
 {
         rig r;
@@ -408,6 +433,7 @@ int main(void)
                 cmocka_unit_test(a_slow_reader_gets_everything_in_order),
                 cmocka_unit_test(a_quick_reader_too),
                 cmocka_unit_test(what_is_queued_goes_out_before_the_end),
+                cmocka_unit_test(a_stream_that_is_read_in_pieces_lets_others_have_their_turn),
                 cmocka_unit_test(the_peers_end_is_told_once),
                 cmocka_unit_test(a_lost_peer_is_told_from_the_loop),
                 cmocka_unit_test(a_peer_that_is_lost_after_its_end_is_told),
