@@ -18,7 +18,7 @@ void agx_logfiles_init(agx_logfiles *l, agx_loop *loop, const char *path)
         *l = (agx_logfiles){.loop = loop, .path = path && *path ? path : NULL, .dir = -1};
         agx_flush_init(&l->flush, on_flush);
         for (size_t i = 0; i < AGX_LOG_FILES_OPEN; i++) {
-                l->files[i].fd = -1;
+                l->files[i].fd = l->files[i].replaced = -1;
                 l->files[i].waiting = AGX_BUF_NULL(AGX_LOG_FILE_BUFFER);
         }
 }
@@ -28,7 +28,7 @@ void agx_logfiles_init(agx_logfiles *l, agx_loop *loop, const char *path)
 static void close_file(agx_logfile *f)
 {
         agx_closep(&f->fd);
-        f->fd = -1;
+        agx_closep(&f->replaced);
         agx_buf_clear(&f->waiting);
 }
 
@@ -108,16 +108,42 @@ static bool open_file(agx_logfiles *l, agx_logfile *f)
         return true;
 }
 
+/* ---- one after the other ---- */
+
+/* Whether a file is gone but for our descriptor; one that has another name yet is somebody's, and stays as it is. */
+static bool is_gone(int fd, uint64_t *size)
+{
+        struct stat info;
+
+        if (fstat(fd, &info) || !S_ISREG(info.st_mode) || info.st_nlink)
+                return false;
+        *size = (uint64_t)info.st_size;
+        return true;
+}
+
 static void rotate(agx_logfiles *l, agx_logfile *f)
 {
         char name[64], old[64];
 
         snprintf(name, sizeof(name), "sandbox-%s.log", f->id);
         snprintf(old, sizeof(old), "sandbox-%s.log.1", f->id);
+        agx_closep(&f->replaced);
+        f->replaced = openat(l->dir, old, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         if (renameat(l->dir, name, l->dir, old))
                 unlinkat(l->dir, name, 0);
+        if (f->replaced >= 0 && !is_gone(f->replaced, &f->replaced_size))
+                agx_closep(&f->replaced);
         agx_closep(&f->fd);
-        f->fd = -1;
+}
+
+/* Twice as fast as the newest file grows, so that nothing of it is left when that one is full. */
+static void shrink(agx_logfile *f, size_t written)
+{
+        if (f->replaced < 0)
+                return;
+        f->replaced_size -= 2 * written < f->replaced_size ? 2 * written : f->replaced_size;
+        if (!f->replaced_size || ftruncate(f->replaced, (off_t)f->replaced_size))
+                agx_closep(&f->replaced);
 }
 
 /* ---- writing ---- */
@@ -144,6 +170,7 @@ static void write_out(agx_logfiles *l, agx_logfile *f)
                 rest = agx_view_from(rest, (size_t)n);
                 f->size += (size_t)n;
         }
+        shrink(f, f->waiting.len);
         agx_buf_clear(&f->waiting);
         l->failed = false;
 }

@@ -2,7 +2,8 @@
 #define AGX_SERVER_LOGFILE_UV_H
 /*
  * The durable logs: one file a worker, `sandbox-<worker-id>.log` in a directory of ours, begun with its first line. Lines
- * gather and are written at the end of the loop's turn. At AGX_LOG_FILE_BYTES a file is renamed to `.log.1` and begun anew.
+ * gather and are written at the end of the loop's turn. At AGX_LOG_FILE_BYTES a file is renamed to `.log.1` and begun anew;
+ * what had that name before shrinks while the new one grows, since to free it at once takes a tenth of a second.
  *
  * A write that fails costs the lines at hand, is said once, and the file is tried again a moment later; nothing waits for
  * it. The directory must be ours, and so must a file that is there already; links are not followed.
@@ -17,6 +18,8 @@ typedef struct agx_logfile {
         char id[AGX_LOG_ID]; /* of the worker; empty: the slot is free */
         int fd;              /* -1: not open */
         uint64_t size;
+        int replaced; /* the second file before this one, which has no name any more; -1: none */
+        uint64_t replaced_size;
         uint64_t used; /* when it was last written to, in turns */
         agx_buf waiting;
 } agx_logfile;
