@@ -129,10 +129,11 @@ static void rotate(agx_logfiles *l, agx_logfile *f)
         snprintf(old, sizeof(old), "sandbox-%s.log.1", f->id);
         agx_closep(&f->replaced);
         f->replaced = openat(l->dir, old, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-        if (renameat(l->dir, name, l->dir, old))
-                unlinkat(l->dir, name, 0);
+        unlinkat(l->dir, old, 0); /* not by the renaming: ext4 would first find a place on the disk for all of `name` */
         if (f->replaced >= 0 && !is_gone(f->replaced, &f->replaced_size))
                 agx_closep(&f->replaced);
+        if (renameat(l->dir, name, l->dir, old))
+                unlinkat(l->dir, name, 0);
         agx_closep(&f->fd);
 }
 
