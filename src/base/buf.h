@@ -46,10 +46,13 @@ static inline agx_view agx_buf_view(const agx_buf *b)
         return b->len ? agx_view_of(b->data + b->head, b->len) : agx_view_of("", 0);
 }
 
-/* Whether `v` lies right behind the unread bytes: it was read to where agx_buf_reserve() said, and is only to be committed. */
+/* Whether `v` lies right behind the unread bytes: it was read to where agx_buf_reserve() said, and is only to be committed.
+ * What begins where a full buffer's memory ends is somebody else's. */
 static inline bool agx_buf_ends_at(const agx_buf *b, agx_view v)
 {
-        return b->data && (const uint8_t *)v.p == b->data + b->head + b->len;
+        size_t end = b->head + b->len;
+
+        return b->data && (const uint8_t *)v.p == b->data + end && v.n <= b->cap - end;
 }
 
 static inline int agx_buf_append_view(agx_buf *b, agx_view v)

@@ -191,6 +191,21 @@ static void test_a_long_queue_is_not_moved_each_time(void **state)
         assert_true(b.cap <= 4 * (size_t)LONG);
 }
 
+/* Bytes read to where reserve() said are known by where they lie; those of a neighbour in memory begin at that very place if
+ * the buffer is full. */
+static void test_what_was_read_in_place(void **state)
+{
+        uint8_t memory[16] = {0};
+        const agx_buf b = {.data = memory, .head = 2, .len = 3, .cap = 8, .max = 8};
+
+        (void)state;
+        assert_true(agx_buf_ends_at(&b, agx_view_of(memory + 5, 3)));
+        assert_false(agx_buf_ends_at(&b, agx_view_of(memory + 5, 4)));
+        assert_false(agx_buf_ends_at(&b, agx_view_of(memory + 6, 1)));
+        assert_false(
+                agx_buf_ends_at(&(agx_buf){.data = memory, .len = 8, .cap = 8, .max = 8}, agx_view_of(memory + 8, 8)));
+}
+
 static void test_out_of_memory(void **state)
 {
         _cleanup_(agx_buf_deinitp) agx_buf b = AGX_BUF_NULL(10000);
@@ -221,6 +236,7 @@ int main(void)
                 cmocka_unit_test(test_memory_goes_back),
                 cmocka_unit_test(test_random_walk),
                 cmocka_unit_test(test_a_long_queue_is_not_moved_each_time),
+                cmocka_unit_test(test_what_was_read_in_place),
                 cmocka_unit_test(test_out_of_memory),
         };
 
