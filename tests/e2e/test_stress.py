@@ -108,13 +108,15 @@ KINDS: dict[Callable[[Callers, int], Coroutine[Any, Any, None]], int] = {
 async def stress(url: str, calls: int, rounds: int) -> None:
     async with RuntimeClient(url) as client:
         worker = await client.remote(os.getpid)
-        begun, done = time.monotonic(), 0
+        begun = time.monotonic()
+        done: Counter[str] = Counter()
         for turn in range(rounds):
             callers = Callers(client, turn)
             await callers.run(calls // rounds, WIDTHS[turn % len(WIDTHS)])
-            done += callers.done.total()
-        print(f"{done} calls in {time.monotonic() - begun:.0f} s, none lost")
-        assert done == calls // rounds * rounds
+            done += callers.done
+            if turn % 20 == 19 or turn == rounds - 1:
+                print(f"{done.total()} calls in {time.monotonic() - begun:.0f} s, none lost: {dict(done)}", flush=True)
+        assert done.total() == calls // rounds * rounds
         assert await client.remote(os.getpid) == worker
 
 
