@@ -1,8 +1,8 @@
 #ifndef AGX_SERVER_TUNNEL_WORDS_H
 #define AGX_SERVER_TUNNEL_WORDS_H
 /*
- * The payloads of the events on /abridge, read and written. For tunnel.c alone. Reading is strict: a value of another type
- * makes the whole event unreadable; unknown keys are passed over.
+ * The payloads of the events on /abridge, read and written. For the files behind tunnel.h alone. Reading is strict: a
+ * value of another type makes the whole event unreadable; unknown keys are passed over.
  */
 #include "server/tunnel.h"
 #include "wire/msgpack.h"
