@@ -50,8 +50,6 @@ EXIT_SECONDS = 1.0
 """What functions registered with `atexit` may take; the server waits two."""
 TARGETS_MAX = 1024
 """Targets whose function is remembered."""
-POLL_MAX = 64
-"""Frames that the loop reads before other events get their turn."""
 PICKLE_PROTOCOL = 5
 
 _CO_COROUTINE = 0x80  # flags of code objects, as inspect names them; importing it would cost milliseconds
@@ -109,9 +107,10 @@ class Worker:
             except BaseException as error:  # noqa: BLE001 - a callback of user code that raised SystemExit
                 _warn("the main thread was interrupted by %s", _type_name(error))
 
-    @staticmethod
-    def _interrupt(_number: int, frame: FrameType | None) -> None:
+    def _interrupt(self, _number: int, frame: FrameType | None) -> None:
         """Raise KeyboardInterrupt, as Python does, but only in the target of a call: else calls would be lost."""
+        if self.channel.stepping:
+            raise KeyboardInterrupt
         depth = 0
         while frame is not None and frame.f_code.co_filename not in _OUR_FILES:
             frame = frame.f_back
@@ -288,13 +287,17 @@ class Worker:
         text = f"the arguments could not be decoded in the sandbox: {_type_name(error)}: {_text(error)}"
         self._answer_error(call, "ArgumentsDecodeError", text)
 
-    def _rest(self, call: Call, stage: str, what: Any) -> None:
+    def _rest(self, call: Call, stage: str, what: Any) -> Coroutine[Any, Any, None] | None:
         """Go on with a call that the channel has begun and cannot end (`Channel.serve` says what the stages are)."""
         try:
             if stage == "raised":
                 self.fail(call, what)
             elif stage == "value":
                 self._finish(call, what, None)
+            elif stage == "returned":
+                if _is_stream(what):
+                    return self._stream_on_loop(call, what, copy_context())
+                self._succeed(call, what)
             elif stage == "undecodable":
                 if isinstance(what, ModuleNotFoundError) and what.name == _NEWER_PATHS:
                     self._run_target(call)
@@ -503,12 +506,14 @@ class Worker:
 
     def _poll(self) -> None:
         assert self._loop is not None
-        for _ in range(POLL_MAX):
+        again = False
+        while True:
             try:
-                frame = self.channel.poll() if self._watches else False
+                frame = self.channel.poll(again) if self._watches else False
             except Exception as error:  # noqa: BLE001 - whatever it is, there is nothing left to serve
                 _warn("the link to the server failed: %s", error)
                 frame = None
+            again = True
             if isinstance(frame, Call):
                 self._begin(frame)
             elif frame is None:
@@ -520,12 +525,14 @@ class Worker:
                 return
             elif frame is True:
                 return
+            elif frame[0] == "turn":
+                self._loop.call_soon(self._poll)
+                return
             else:
                 self._obey(*frame)
-        self._loop.call_soon(self._poll)
 
     def _begin(self, call: Call) -> None:
-        """Start an async call in the loop's thread."""
+        """Start an async call in the loop's thread, which the channel has not."""
         prepared = self._prepare(call)
         if prepared is not None:
             function, _, args, kwargs, context = prepared
@@ -549,7 +556,7 @@ class Worker:
         with self._loop_lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self.channel.has_loop = True
+                self.channel.use_loop(self._loop)
                 self._loop_wanted.release()
             return self._loop
 

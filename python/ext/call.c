@@ -81,6 +81,14 @@ PyObject *agx_ext_call_run(call *self, PyObject *function, PyObject *positional,
         return value;
 }
 
+void agx_ext_call_set_task(call *self, PyObject *task)
+{
+        PyObject *before = self->task;
+
+        self->task = Py_NewRef(task);
+        Py_XDECREF(before);
+}
+
 /* For whoever disarms does so to clean up, too: what was set before must not strike within either. */
 static PyObject *run_disarmed(call *self, PyObject *function, PyObject *args)
 {

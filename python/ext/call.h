@@ -26,5 +26,7 @@ PyObject *agx_ext_call_text(agx_view v);
 PyObject *agx_ext_call_new(PyTypeObject *type, const agx_frame *frame, PyObject *target);
 /* Calls `function`; until it returns, and no longer, it can be interrupted. `keywords` may be NULL. */
 PyObject *agx_ext_call_run(agx_ext_call *call, PyObject *function, PyObject *positional, PyObject *keywords);
+/* The task that runs it, for who cancels it. */
+void agx_ext_call_set_task(agx_ext_call *call, PyObject *task);
 
 #endif

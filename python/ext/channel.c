@@ -214,7 +214,7 @@ static bool goes_to_loop(channel *self, const agx_frame *frame, PyObject *object
 {
         if (!self->has_loop || frame->kind != AGX_FRAME_CALL)
                 return false;
-        self->for_loop = agx_channel_is_async(self, object) ? self->for_loop + 1 : 0;
+        self->for_loop = agx_channel_async_function(self, object) ? self->for_loop + 1 : 0;
         return self->for_loop > 1;
 }
 
@@ -347,6 +347,21 @@ static PyObject *hand_over(channel *self, PyObject *call)
         Py_RETURN_FALSE;
 }
 
+/* Deals with a call: begins it, or gives it as poll() does. NULL: it has been begun. */
+static PyObject *polled_call(channel *self, PyObject *call)
+{
+        PyObject *function = agx_channel_async_function(self, call);
+
+        if (!function)
+                return hand_over(self, call);
+        agx_turns_keep(&self->turns);
+        if (!agx_channel_begin_async(self, (agx_ext_call *)call, function))
+                return call;
+        Py_DECREF(call);
+        return NULL;
+}
+
+/* As poll() gives it; NULL without an exception: a call that has been begun. */
 static PyObject *polled(channel *self, agx_view payload)
 {
         agx_frame frame;
@@ -357,8 +372,8 @@ static PyObject *polled(channel *self, agx_view payload)
                 return failure(GOT_MALFORMED);
         }
         object = frame_object(self, &frame);
-        if (object && frame.kind == AGX_FRAME_CALL && !agx_channel_is_async(self, object))
-                return hand_over(self, object);
+        if (object && frame.kind == AGX_FRAME_CALL)
+                return polled_call(self, object);
         if (object)
                 agx_turns_keep(&self->turns);
         else
@@ -377,17 +392,19 @@ static PyObject *channel_accept(channel *self, PyObject *unused)
         return PyBool_FromLong(agx_turns_accept(&self->turns));
 }
 
-PyDoc_STRVAR(poll_doc,
-             "poll() -> Call | tuple[str, str | None] | bool | None\n--\n\n"
-             "The next frame, as serve() gives it, but calls of async targets only; True: there is none, the\n"
-             "descriptor has to be watched; False: the loop does not lead any more; None at the end.");
+PyDoc_STRVAR(
+        poll_doc,
+        "poll(again: bool, /) -> Call | tuple[str, str | None] | bool | None\n--\n\n"
+        "The next frame, as serve() gives it, but calls of async targets only, and of them those that are not begun\n"
+        "here; True: there is none, the descriptor has to be watched; False: the loop does not lead any more; None\n"
+        "at the end. The kind of frame ('turn', '') says that other events should get their turn; `again` that they\n"
+        "have not had it since the last poll().");
 
-static PyObject *channel_poll(channel *self, PyObject *unused)
+static PyObject *poll_once(channel *self)
 {
         agx_view payload;
         int got;
 
-        (void)unused;
         self->polling = agx_turns_resume(&self->turns);
         if (!self->polling)
                 Py_RETURN_FALSE;
@@ -409,6 +426,21 @@ static PyObject *channel_poll(channel *self, PyObject *unused)
                 agx_turns_leave(&self->turns);
                 return failure(got);
         }
+}
+
+static PyObject *channel_poll(channel *self, PyObject *again)
+{
+        PyObject *frame;
+
+        if (again != Py_True)
+                self->polled = 0;
+        while (self->polled < CHANNEL_POLLED) {
+                ++self->polled;
+                frame = poll_once(self);
+                if (frame || PyErr_Occurred())
+                        return frame;
+        }
+        return Py_BuildValue("(ss)", "turn", "");
 }
 
 /* ---- frames sent ---- */
@@ -607,7 +639,8 @@ static int channel_init(channel *self, PyTypeObject *type, int fd)
         agx_out_init(&self->out, CHANNEL_GATHER);
         agx_deframer_init(&self->deframer, AGX_MAX_MESSAGE);
         self->call_type = module ? (PyTypeObject *)PyObject_GetAttrString(module, "Call") : NULL;
-        if (!self->call_type || agx_channel_init_short(self))
+        self->async_type = module ? agx_channel_async_type(module) : NULL;
+        if (!self->call_type || !self->async_type || agx_channel_init_short(self))
                 return -1;
         self->bytes = malloc(CHANNEL_READ);
         if (!self->bytes) {
@@ -662,6 +695,7 @@ static int channel_clear(channel *self)
         Py_CLEAR(self->call_type);
         Py_CLEAR(self->last_target);
         Py_CLEAR(self->handed);
+        agx_channel_clear_task(self);
         agx_channel_clear_short(self);
         return 0;
 }
@@ -687,7 +721,9 @@ static PyMethodDef channel_methods[] = {
         {"enter", (PyCFunction)(void (*)(void))agx_channel_enter, METH_NOARGS, agx_channel_enter_doc},
         {"leave", (PyCFunction)(void (*)(void))agx_channel_leave, METH_VARARGS | METH_KEYWORDS, agx_channel_leave_doc},
         {"accept", (PyCFunction)(void (*)(void))channel_accept, METH_NOARGS, accept_doc},
-        {"poll", (PyCFunction)(void (*)(void))channel_poll, METH_NOARGS, poll_doc},
+        {"poll", (PyCFunction)(void (*)(void))channel_poll, METH_O, poll_doc},
+        {"use_loop", (PyCFunction)(void (*)(void))agx_channel_use_loop, METH_O, agx_channel_use_loop_doc},
+        {"_catch", (PyCFunction)(void (*)(void))agx_channel_catch, METH_VARARGS | METH_KEYWORDS, NULL},
         {"finish", (PyCFunction)(void (*)(void))agx_channel_finish, METH_VARARGS, agx_channel_finish_doc},
         {"is_full", (PyCFunction)(void (*)(void))agx_channel_is_full, METH_NOARGS, agx_channel_is_full_doc},
         {"send_ready", (PyCFunction)(void (*)(void))channel_send_ready, METH_O, send_ready_doc},
@@ -718,6 +754,8 @@ static PyMemberDef channel_members[] = {
          "its append() gets (namespace, event, data) for each event of a side channel, in order"},
         {"processes", T_OBJECT, offsetof(channel, processes), 0,
          "its append() gets (kind, proc, number, what) for each frame about a process, in order"},
+        {"stepping", T_UINT, offsetof(channel, stepping), READONLY,
+         "int: targets that poll() or a task of its steps just now"},
         {"has_loop", T_BOOL, offsetof(channel, has_loop), 0, "bool: serve() may give ('lead', call)"},
         {"parked", T_BOOL, offsetof(channel, parked), 0, "bool: calls wait for a thread"},
         {NULL, 0, 0, 0, NULL},

@@ -3,6 +3,7 @@
  *     channel.c  the type Channel: frames read and written, whose turn it is
  *     channel_procs.c  the frames about processes
  *     serve.c    the short way of a call: from its frame to its answer without a Python frame of ours
+ *     task.c     the same of an async one, on the loop
  */
 #ifndef AGX_EXT_CHANNEL_H
 #define AGX_EXT_CHANNEL_H
@@ -17,11 +18,15 @@ enum {
         CHANNEL_READ = 64 * 1024,
         CHANNEL_GATHER =
                 16 * 1024, /* bytes of answers that may wait; values above half of it are sent from where they lie */
+        CHANNEL_POLLED = 64, /* frames that the loop reads before other events get their turn */
 };
 
 /* A name of each object attribute we use, interned once. */
 #define CHANNEL_NAMES(X)                                                                                               \
+        X(call_soon)                                                                                                   \
+        X(context)                                                                                                     \
         X(flush)                                                                                                       \
+        X(get_task_factory)                                                                                            \
         X(run)
 
 typedef struct agx_channel {
@@ -53,6 +58,18 @@ typedef struct agx_channel {
 #define X(name) PyObject *s_##name;
         CHANNEL_NAMES(X)
 #undef X
+
+        /* ---- the short way of async calls; the loop's own, but for the first ---- */
+        PyObject *async_type;
+        PyObject *loop; /* NULL: none, or one for which Python begins the calls */
+        PyObject *asyncio, *function_type;
+        PyObject *task_options;        /* a dict: what asyncio.Task is called with */
+        PyObject *call_soon, *catcher; /* the loop's, and what stands in for it while a task is made */
+        PyObject *first_context;       /* of the task that is being made, borrowed; NULL: none is */
+        PyObject *first_step;          /* what it asked for */
+        bool steps_eagerly;            /* tasks can take their first step when they are made */
+        unsigned stepping;             /* targets that are being stepped just now: more than one if they nest loops */
+        unsigned polled;               /* frames that the loop has read in this turn */
 } agx_channel;
 
 /* channel.c */
@@ -76,8 +93,16 @@ extern const char agx_channel_start_process_doc[], agx_channel_send_process_doc[
 
 /* serve.c */
 
-/* Whether a call's target is known and still what it was, and async. */
-bool agx_channel_is_async(agx_channel *self, PyObject *call);
+/* The function of a call whose target is known, still what it was, and async: borrowed, or NULL. */
+PyObject *agx_channel_async_function(agx_channel *self, PyObject *call);
+/* Gives the call to Python's rest(); takes `what` over, which may be NULL: then it is the exception just raised. */
+void agx_channel_leave_to_rest(agx_channel *self, agx_ext_call *call, const char *stage, PyObject *what);
+/* (args, kwargs) of a call; NULL: it is Python's by now. */
+PyObject *agx_channel_load(agx_channel *self, agx_ext_call *call);
+/* A context of its own. NULL with an exception set. */
+PyObject *agx_channel_context(agx_channel *self, agx_ext_call *call);
+/* Ends a call, in the loop's thread, with what its async target returned; NULL, or the coroutine by which it goes on. */
+PyObject *agx_channel_finish_async(agx_channel *self, agx_ext_call *call, PyObject *value);
 PyObject *agx_channel_finish(agx_channel *self, PyObject *args);
 int agx_channel_init_short(agx_channel *self);
 int agx_channel_traverse_short(agx_channel *self, visitproc visit, void *arg);
@@ -88,5 +113,17 @@ PyObject *agx_channel_is_full(agx_channel *self, PyObject *unused);
 PyObject *agx_channel_leave(agx_channel *self, PyObject *args, PyObject *kwargs);
 extern const char agx_channel_finish_doc[], agx_channel_serve_doc[], agx_channel_enter_doc[], agx_channel_leave_doc[],
         agx_channel_is_full_doc[];
+
+/* task.c */
+
+/* Begins a call that the loop has read. False, and nothing done, if it does not fit the short way. */
+bool agx_channel_begin_async(agx_channel *self, agx_ext_call *call, PyObject *function);
+PyObject *agx_channel_use_loop(agx_channel *self, PyObject *loop);
+extern const char agx_channel_use_loop_doc[];
+/* call_soon() of a loop on which a task is being made. */
+PyObject *agx_channel_catch(agx_channel *self, PyObject *args, PyObject *kwargs);
+PyObject *agx_channel_async_type(PyObject *module);
+int agx_channel_traverse_task(agx_channel *self, visitproc visit, void *arg);
+void agx_channel_clear_task(agx_channel *self);
 
 #endif

@@ -13,8 +13,7 @@
 
 /* ---- helpers ---- */
 
-/* Gives the call to Python; takes `what` over, which may be NULL: then it is the exception just raised. */
-static void leave_to_rest(agx_channel *self, agx_ext_call *call, const char *stage, PyObject *what)
+void agx_channel_leave_to_rest(agx_channel *self, agx_ext_call *call, const char *stage, PyObject *what)
 {
         PyObject *r, *object = what ? what : agx_ext_caught();
 
@@ -64,12 +63,13 @@ static PyObject *known_function(agx_channel *self, PyObject *target, PyObject *i
         return function;
 }
 
-bool agx_channel_is_async(agx_channel *self, PyObject *call)
+PyObject *agx_channel_async_function(agx_channel *self, PyObject *call)
 {
-        bool yes = known_function(self, ((agx_ext_call *)call)->target, Py_True) != NULL;
+        PyObject *function = known_function(self, ((agx_ext_call *)call)->target, Py_True);
 
-        PyErr_Clear();
-        return yes;
+        if (!function)
+                PyErr_Clear();
+        return function;
 }
 
 /* (args, kwargs) as the host pickles them; anything else is for Python to make sense of. */
@@ -79,12 +79,20 @@ static bool has_usual_shape(PyObject *loaded)
                PyTuple_CheckExact(PyTuple_GetItem(loaded, 0)) && PyDict_CheckExact(PyTuple_GetItem(loaded, 1));
 }
 
+PyObject *agx_channel_context(agx_channel *self, agx_ext_call *call)
+{
+        PyObject *token = PyObject_CallFunctionObjArgs(self->set_current, call->id, NULL);
+        PyObject *context = token ? PyObject_CallNoArgs(self->copy_context) : NULL;
+
+        Py_XDECREF(token);
+        return context;
+}
+
 /* Calls function(*args, **kwargs) in a context of its own. */
 static PyObject *run_target(agx_channel *self, agx_ext_call *call, PyObject *function, PyObject *loaded)
 {
         PyObject *args = PyTuple_GetItem(loaded, 0), *kwargs = PyTuple_GetItem(loaded, 1);
-        PyObject *token = PyObject_CallFunctionObjArgs(self->set_current, call->id, NULL);
-        PyObject *context = token ? PyObject_CallNoArgs(self->copy_context) : NULL;
+        PyObject *context = agx_channel_context(self, call);
         PyObject *run = context ? PyObject_GetAttr(context, self->s_run) : NULL;
         Py_ssize_t n = PyTuple_Size(args);
         PyObject *all = run ? PyTuple_New(n + 1) : NULL, *value = NULL;
@@ -98,7 +106,6 @@ static PyObject *run_target(agx_channel *self, agx_ext_call *call, PyObject *fun
         Py_XDECREF(all);
         Py_XDECREF(run);
         Py_XDECREF(context);
-        Py_XDECREF(token);
         return value;
 }
 
@@ -108,7 +115,7 @@ static bool take_off(agx_channel *self, agx_ext_call *call)
         flush_stream(self, "stdout");
         flush_stream(self, "stderr");
         if (self->fd < 0) {
-                leave_to_rest(self, call, "forked", Py_NewRef(Py_None));
+                agx_channel_leave_to_rest(self, call, "forked", Py_NewRef(Py_None));
                 return false;
         }
         if (PyDict_GetItemWithError(self->calls, call->id) != (PyObject *)call ||
@@ -117,7 +124,7 @@ static bool take_off(agx_channel *self, agx_ext_call *call)
                 return false;
         }
         if (call->cancelled)
-                leave_to_rest(self, call, "cancelled", Py_NewRef(Py_None));
+                agx_channel_leave_to_rest(self, call, "cancelled", Py_NewRef(Py_None));
         return !call->cancelled;
 }
 
@@ -131,7 +138,7 @@ static void answer(agx_channel *self, agx_ext_call *call, PyObject *pickled, agx
         char *value;
 
         if (!id || PyBytes_AsStringAndSize(pickled, &value, &n_value)) {
-                leave_to_rest(self, call, "unsent", NULL);
+                agx_channel_leave_to_rest(self, call, "unsent", NULL);
                 return;
         }
         frame.call_id = agx_view_of(id, (size_t)n_id);
@@ -140,7 +147,7 @@ static void answer(agx_channel *self, agx_ext_call *call, PyObject *pickled, agx
                 return;
         sent = agx_channel_send(self, &frame);
         if (!sent)
-                leave_to_rest(self, call, "unsent", NULL);
+                agx_channel_leave_to_rest(self, call, "unsent", NULL);
         Py_XDECREF(sent);
 }
 
@@ -157,7 +164,7 @@ static void finish(agx_channel *self, agx_ext_call *call, PyObject *value, agx_b
                 return;
         }
         error = agx_ext_caught();
-        leave_to_rest(self, call, "unpicklable", Py_BuildValue("(ON)", value, error));
+        agx_channel_leave_to_rest(self, call, "unpicklable", Py_BuildValue("(ON)", value, error));
 }
 
 const char agx_channel_finish_doc[] =
@@ -178,6 +185,25 @@ PyObject *agx_channel_finish(agx_channel *self, PyObject *args)
         Py_RETURN_TRUE;
 }
 
+PyObject *agx_channel_finish_async(agx_channel *self, agx_ext_call *call, PyObject *value)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf reply = AGX_BUF_NULL(CHANNEL_GATHER);
+        PyObject *next;
+
+        if (is_plain(value)) {
+                finish(self, call, value, &reply);
+                agx_channel_reply(self, &reply, true);
+                return NULL;
+        }
+        next = PyObject_CallFunction(self->rest, "OsO", (PyObject *)call, "returned", value);
+        if (!next)
+                PyErr_WriteUnraisable(self->rest);
+        if (next != Py_None)
+                return next;
+        Py_DECREF(next);
+        return NULL;
+}
+
 static PyObject *load_arguments(agx_channel *self, PyObject *arguments)
 {
         PyObject *loaded;
@@ -190,29 +216,38 @@ static PyObject *load_arguments(agx_channel *self, PyObject *arguments)
         return loaded ? loaded : PyObject_CallFunctionObjArgs(self->loads, arguments, NULL);
 }
 
-static void run_call(agx_channel *self, agx_ext_call *call, PyObject *function, agx_buf *reply)
+PyObject *agx_channel_load(agx_channel *self, agx_ext_call *call)
 {
-        PyObject *loaded = load_arguments(self, call->arguments), *value;
+        PyObject *loaded = load_arguments(self, call->arguments);
 
         if (!loaded) {
-                leave_to_rest(self, call, "undecodable", NULL);
-                return;
+                agx_channel_leave_to_rest(self, call, "undecodable", NULL);
+                return NULL;
         }
         if (!has_usual_shape(loaded)) {
-                leave_to_rest(self, call, "decoded", loaded);
-                return;
+                agx_channel_leave_to_rest(self, call, "decoded", loaded);
+                return NULL;
         }
         Py_DECREF(call->arguments);
         call->arguments = Py_NewRef(Py_None);
+        return loaded;
+}
+
+static void run_call(agx_channel *self, agx_ext_call *call, PyObject *function, agx_buf *reply)
+{
+        PyObject *loaded = agx_channel_load(self, call), *value;
+
+        if (!loaded)
+                return;
         value = run_target(self, call, function, loaded);
         Py_DECREF(loaded);
         if (!value) {
-                leave_to_rest(self, call, "raised", NULL);
+                agx_channel_leave_to_rest(self, call, "raised", NULL);
         } else if (is_plain(value)) {
                 finish(self, call, value, reply);
                 Py_DECREF(value);
         } else {
-                leave_to_rest(self, call, "value", value);
+                agx_channel_leave_to_rest(self, call, "value", value);
         }
 }
 
@@ -316,6 +351,7 @@ const char agx_channel_serve_doc[] =
         "value goes to rest(call, stage, what):\n\n"
         "- undecodable: the exception of decoding the arguments; decoded: arguments that are not (tuple, dict)\n"
         "- raised: the target's exception; value: one that is not of a plain builtin type\n"
+        "- returned: such a value of an async target; rest() may return a coroutine by which the call goes on\n"
         "- unpicklable: (value, exception)\n"
         "- and, with the call taken off the table, cancelled; unsent: the exception; forked: this is a forked child\n\n"
         "The kind of frame ('lead', call) gives the lead to a loop (accept()), which also runs the call; ('return', "
@@ -363,7 +399,7 @@ int agx_channel_traverse_short(agx_channel *self, visitproc visit, void *arg)
 {
         Py_VISIT(self->targets);
         Py_VISIT(self->rest);
-        return 0;
+        return agx_channel_traverse_task(self, visit, arg);
 }
 
 void agx_channel_clear_short(agx_channel *self)

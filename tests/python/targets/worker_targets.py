@@ -201,6 +201,55 @@ def note(text: str) -> None:
     seen.append(text)
 
 
+held: list[object] = []
+
+
+async def own_task(rounds: int) -> tuple[bool, bool, bool, bool, bool]:
+    """Whether it has a task that no other call has had, known, lasting, with a stack; whether callbacks work."""
+    task = asyncio.current_task()
+    assert task is not None
+    own, known = all(task is not other for other in held), task in asyncio.all_tasks()
+    held.append(task)
+    stack = bool(task.get_stack())
+    called = asyncio.Event()
+    asyncio.get_running_loop().call_soon(called.set)
+    async with asyncio.timeout(60):
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        if rounds:
+            await called.wait()
+    repr(task)
+    return own, known, task is asyncio.current_task(), stack, called.is_set()
+
+
+async def time_out() -> None:
+    async with asyncio.timeout(0.02):
+        await asyncio.sleep(600)
+
+
+async def cancel_self() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel("by itself")
+    await asyncio.sleep(600)
+
+
+async def asignal_later(number: int) -> None:
+    await asyncio.sleep(0)
+    os.kill(os.getpid(), number)
+    while True:
+        pass
+
+
+async def give_generator() -> object:
+    await asyncio.sleep(0)
+    return (n for n in range(3))
+
+
+async def give_object() -> object:
+    return {1, 2}
+
+
 async def anote(text: str) -> None:
     seen.append(text)
 
