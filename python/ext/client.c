@@ -8,23 +8,47 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
+#include <unistd.h>
+
+enum {
+        GATHERED_MAX = 16,     /* calls that are sent together */
+        GATHERED_US_MAX = 300, /* tasks that take longer, in all, are not worth waiting for */
+};
+
+static pid_t this_process; /* the number of this process */
+
+static void look_where(void)
+{
+        this_process = getpid();
+}
+
+pid_t client_here(void)
+{
+        return this_process;
+}
 
 static client_core *core_of(PyObject *self)
 {
         return (client_core *)self;
 }
 
-uint64_t client_now(void)
+static uint64_t now_us(void)
 {
         struct timespec t;
 
         clock_gettime(CLOCK_MONOTONIC, &t);
-        return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+        return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+uint64_t client_now(void)
+{
+        return now_us() / 1000;
 }
 
 /* ---- the timer ---- */
@@ -106,32 +130,63 @@ static agx_client_call *next_call(client_core *core, bool *items)
         return call ? call : agx_client_next_done(core->client);
 }
 
+void client_carry_out(client_core *core)
+{
+        while (carry_out(core, agx_client_next_wish(core->client)))
+                ;
+}
+
+/* Hands out what has come, `most` at once; returns whether there was something. */
+static bool hand_out_some(client_core *core, bool direct, unsigned most, PyObject *caught[3])
+{
+        unsigned n = 0;
+
+        for (; n < most; ++n) {
+                bool items = false;
+                agx_client_call *call = next_call(core, &items);
+
+                if (!call)
+                        break;
+                if ((items ? client_items_hand_out : hand_out)(core, call, direct) < 0) {
+                        for (int i = 0; i < 3; ++i)
+                                Py_CLEAR(caught[i]);
+                        PyErr_Fetch(&caught[0], &caught[1], &caught[2]);
+                }
+        }
+        return n > 0;
+}
+
+/* What resumed tasks ask for is sent after they have run: after the first one, so that the peer has work, then after twice
+ * as many each time. One that takes long holds up those before it only once. */
+static unsigned next_most(unsigned most, uint64_t begun_us)
+{
+        if (now_us() - begun_us > GATHERED_US_MAX)
+                return 1;
+        return most < GATHERED_MAX ? 2 * most : most;
+}
+
 static int process(client_core *core, bool direct, bool all)
 {
-        PyObject *type = NULL, *error = NULL, *traceback = NULL;
-        agx_client_call *call;
+        PyObject *caught[3] = {NULL, NULL, NULL};
+        unsigned most = 1;
+        bool more;
 
         Py_INCREF((PyObject *)core);
         do {
-                while (carry_out(core, agx_client_next_wish(core->client)))
-                        ;
+                uint64_t begun_us = direct ? now_us() : 0;
+
+                client_carry_out(core);
                 client_side_hand_out(core);
                 /* A task that is being resumed calls us: the callback that resumed it goes on with the rest. */
-                bool items = false;
-
-                call = core->resuming && !all ? NULL : next_call(core, &items);
-                if (call && (items ? client_items_hand_out : hand_out)(core, call, direct) < 0) {
-                        Py_XDECREF(type);
-                        Py_XDECREF(error);
-                        Py_XDECREF(traceback);
-                        PyErr_Fetch(&type, &error, &traceback);
-                }
-        } while (call);
+                more = (!core->resuming || all) && hand_out_some(core, direct, most, caught);
+                if (direct)
+                        most = next_most(most, begun_us);
+        } while (more);
         arm(core);
         Py_DECREF((PyObject *)core);
-        if (type)
-                PyErr_Restore(type, error, traceback);
-        return type ? -1 : 0;
+        if (caught[0])
+                PyErr_Restore(caught[0], caught[1], caught[2]);
+        return caught[0] ? -1 : 0;
 }
 
 int client_process(client_core *core, bool direct)
@@ -239,7 +294,7 @@ static int rebind(client_core *core, PyObject *loop)
 /* Two processes that number calls alike would get each other's values. */
 static bool is_forked(const client_core *core)
 {
-        if (core->process == getpid())
+        if (core->process == this_process)
                 return false;
         PyErr_SetString(PyExc_RuntimeError,
                         "this RuntimeClient was made before this process was forked, and belongs to "
@@ -279,6 +334,13 @@ static uint64_t look(client_core *core)
         return now;
 }
 
+/* Whether what is begun here can wait until the task that is being resumed gives way: not if that has begun a task which
+ * takes its first step on the spot, and itself goes on. */
+static bool is_sent_later(client_core *core)
+{
+        return core->resuming && core->eager && PyObject_Size(core->eager) == 0;
+}
+
 static client_pending *begun(client_core *core, client_pending *p, int r, agx_client_call *call)
 {
         if (r < 0) {
@@ -287,7 +349,7 @@ static client_pending *begun(client_core *core, client_pending *p, int r, agx_cl
                 return NULL;
         }
         client_pending_enter(p, call);
-        if (client_process(core, false) < 0)
+        if (!is_sent_later(core) && client_process(core, false) < 0)
                 Py_CLEAR(p);
         return p;
 }
@@ -669,7 +731,7 @@ static int set_up(client_core *core, PyTypeObject *type, const options *o)
         agx_client_config config = config_of(o);
 
         core->shell = Py_NewRef(o->shell);
-        core->process = getpid();
+        core->process = this_process;
         core->epoll = -1;
         core->address.family = AF_UNSPEC;
         if (o->unix_path && set_unix(core, o->unix_path, o->n_unix_path) < 0)
@@ -834,13 +896,25 @@ static PyType_Spec core_spec = {
         .slots = core_slots,
 };
 
+/* Once a process: a second module is that of a subinterpreter. */
+static int watch_forks(void)
+{
+        if (this_process)
+                return 0;
+        look_where();
+        if (pthread_atfork(NULL, NULL, look_where) == 0)
+                return 0;
+        PyErr_NoMemory();
+        return -1;
+}
+
 int agx_ext_add_client(PyObject *module)
 {
         PyObject *call = client_call_type(module), *pending = client_pending_type(module),
                  *body = client_body_type(module), *core = NULL;
         int r = -1;
 
-        if (call && pending && body)
+        if (call && pending && body && watch_forks() == 0)
                 core = PyType_FromModuleAndSpec(module, &core_spec, NULL);
         if (core && PyObject_SetAttrString(core, "_call", call) == 0 &&
             PyObject_SetAttrString(core, "_pending", pending) == 0 &&

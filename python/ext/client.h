@@ -133,6 +133,10 @@ uint64_t client_now(void);
 int client_process(client_core *core, bool direct);
 /* Not `direct`, and of all that have finished, also inside of a task that is being resumed. */
 int client_process_all(client_core *core);
+/* Wishes alone: what is to be sent, opened and closed. */
+void client_carry_out(client_core *core);
+/* The number of this process, without asking the kernel. */
+pid_t client_here(void);
 
 /* client_links.c */
 int client_link_open(client_core *core, agx_client_conn *conn);

@@ -74,7 +74,7 @@ static void watch(client_core *core, PyObject *method, client_link *link, PyObje
         PyObject *bound, *fd, *serial, *r = NULL;
 
         if (core->loop_is_dead || !core->loop ||
-            core->process != getpid()) /* a fork shares the loop's own descriptor */
+            core->process != client_here()) /* a fork shares the loop's own descriptor */
                 return;
         bound = PyObject_GetAttr(core->loop, method);
         fd = PyLong_FromLong(link->fd);
@@ -322,6 +322,8 @@ void client_link_write(client_core *core, agx_client_conn *conn)
 {
         client_link *link = agx_client_conn_user(conn);
 
+        if (core->process != client_here()) /* what a forked child finds unsent is its parent's to send */
+                return;
         if (link->transport)
                 write_transport(core, link);
         else if (link->fd >= 0)

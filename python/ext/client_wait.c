@@ -156,8 +156,11 @@ int client_wait(client_core *core, client_pending *p)
 {
         for (int i = 0; i < ROUNDS && core->epoll >= 0 && !p->done; ++i) {
                 bool alone = core->pending == p && !p->next;
-                client_link *link = alone ? link_of(p) : NULL;
+                client_link *link;
 
+                if (alone && core->resuming)
+                        client_carry_out(core); /* nobody else asks for anything, so it is sent now */
+                link = alone ? link_of(p) : NULL;
                 if (!link || !is_next(core, link))
                         return 0;
                 client_link_read(core, link);
