@@ -5,10 +5,10 @@
     python bench/where.py --perf           and the functions in which they spend their time
     python bench/where.py --only sequential
 
-The scenarios: sequential (one sync call at a time), flight (128 of them at all times), echo (10 MiB of bytes, one at a
-time). The counts come from /proc, hence cost nothing. strace and perf get runs of their own, since they slow down what
-they look at: of these, believe the numbers per call and the shares, not the times. Needs root, or a ptrace scope and a
-perf_event_paranoid that permit it.
+The scenarios: sequential (one sync call at a time), flight (128 of them at all times), async (the same of a coroutine),
+echo (10 MiB of bytes, one at a time). The counts come from /proc, hence cost nothing. strace and perf get runs of their
+own, since they slow down what they look at: of these, believe the numbers per call and the shares, not the times. Needs
+root, or a ptrace scope and a perf_event_paranoid that permit it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ WIDTH = 128
 ECHO_MIB = 10
 SECONDS = 1.5
 TRACED_SECONDS = 1.0
+SCENARIOS = ("sequential", "flight", "async", "echo")
 NAMES = ("host", "server", "worker")
 RETURNED = re.compile(r"^(\d+) +(?:<\.\.\. )?(\w+)(?:\(| resumed>).* = (-?\d+)")
 CARRIES = {"read", "readv", "recvfrom", "recvmsg", "write", "writev", "sendto", "sendmsg"}
@@ -112,14 +113,15 @@ async def steps(handle: side.Handle, name: str) -> AsyncIterator[int]:
             await handle.remote(side.bench_target.echo, blob)
             yield 1
     else:
+        target = side.bench_target.add_async if name == "async" else add
         while True:
-            await asyncio.gather(*(_some(handle) for _ in range(WIDTH)))
+            await asyncio.gather(*(_some(handle, target) for _ in range(WIDTH)))
             yield WIDTH * 20
 
 
-async def _some(handle: side.Handle) -> None:
+async def _some(handle: side.Handle, target: Callable[..., object]) -> None:
     for _ in range(20):
-        await handle.remote(side.bench_target.add, 1, 2)
+        await handle.remote(target, 1, 2)
 
 
 async def play(running: AsyncIterator[int], seconds: float) -> tuple[int, float]:
@@ -220,7 +222,7 @@ def shares(data: Path, by: str, least: float) -> list[tuple[str, str]]:
 async def profile(args: argparse.Namespace) -> None:
     impl = side.Ours(str(peers.environment("ours")))
     with tempfile.TemporaryDirectory(prefix="agx-where-") as scratch:
-        for name in args.only or ("sequential", "flight", "echo"):
+        for name in args.only or SCENARIOS:
             async with impl.sandbox() as handle:
                 running = steps(handle, name)
                 await play(running, 0.3)
@@ -240,7 +242,7 @@ def main() -> int:
     )
     parser.add_argument("--strace", action="store_true", help="system calls by name")
     parser.add_argument("--perf", action="store_true", help="functions")
-    parser.add_argument("--only", action="append", choices=("sequential", "flight", "echo"))
+    parser.add_argument("--only", action="append", choices=SCENARIOS)
     args = parser.parse_args()
     for tool in ("strace", "perf"):
         if getattr(args, tool) and shutil.which(tool) is None:

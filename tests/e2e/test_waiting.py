@@ -72,6 +72,28 @@ def test_errors_and_large_values_come_that_way_too(url: str) -> None:
     play(url, main)
 
 
+def test_calls_that_are_cancelled_before_they_are_sent(url: str) -> None:
+    """Replies that come together resume tasks in a row; what those ask for is sent together, and not twice."""
+
+    async def main(client: RuntimeClient) -> None:
+        for _ in range(10):
+            tasks: list[asyncio.Task[int]] = []
+
+            async def go(i: int, tasks: list[asyncio.Task[int]]) -> int:
+                assert await client.remote(t.add, i, 0) == i
+                if i % 3 == 2:
+                    tasks[i - 1].cancel()
+                    tasks[i - 2].cancel()
+                return await client.remote(t.add, i, 1000)
+
+            tasks += [asyncio.create_task(go(i, tasks)) for i in range(60)]
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            for i, outcome in enumerate(outcomes):
+                assert outcome == i + 1000 or (i % 3 < 2 and isinstance(outcome, asyncio.CancelledError))
+
+    play(url, main)
+
+
 def test_in_debug_mode_the_loop_waits(url: str, turns: dict[int, int]) -> None:
     """It reports what holds it up for long, which a wait does not."""
 
