@@ -17,7 +17,7 @@
 enum {
         CHANNEL_READ = 64 * 1024,
         CHANNEL_GATHER =
-                16 * 1024, /* bytes of answers that may wait; values above half of it are sent from where they lie */
+                16 * 1024,   /* bytes of answers that may wait; values above half of it are sent from where they lie */
         CHANNEL_POLLED = 64, /* frames that the loop reads before other events get their turn */
 };
 
