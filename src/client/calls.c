@@ -4,11 +4,16 @@
  * far ahead new numbers may run: the server tells apart only so many ids of a session. A call that the server has
  * said to have holds up nobody, however long it runs: it is `settled`, and its id known there until it is acknowledged. So
  * many calls are under way at most all the same, since the server keeps no more results.
+ *
+ * A server that has no room for a call says so and forgets it. Such calls are kept here and sent again, the oldest first: one,
+ * then twice as many as long as they are taken; after one that is refused again there is a pause, which doubles.
  */
 #include "base/err.h"
 #include "client/state.h"
 
 #include <stdio.h>
+
+enum { TRY_MAX = 64 };
 
 int agx_calls_new(agx_client *c, call_kind kind, bool by_link, void *user, agx_client_call **callp)
 {
@@ -28,6 +33,20 @@ int agx_calls_new(agx_client *c, call_kind kind, bool by_link, void *user, agx_c
         agx_calls_queue(c, call);
         *callp = call;
         return 0;
+}
+
+void agx_calls_tried(agx_client *c, agx_client_call *call)
+{
+        c->n_trying -= call->trying;
+        call->trying = false;
+}
+
+/* There was room for it, so there may be for more. */
+static void is_taken(agx_client *c, agx_client_call *call)
+{
+        agx_calls_tried(c, call);
+        c->try_pause = AGX_CLIENT_TRY_MIN_MS;
+        c->try_max = c->try_max < TRY_MAX / 2 ? 2 * c->try_max : TRY_MAX;
 }
 
 /* Puts `call` into `list` before the first that comes after it, looking from the end. */
@@ -70,6 +89,10 @@ void agx_calls_unlink(agx_client *c, agx_client_call *call)
                 --c->n_waiting;
         else if (call->state == CALL_PAUSED)
                 --c->n_paused;
+        else if (call->state == CALL_REFUSED)
+                --c->n_refused;
+        else if (call->state == CALL_SENT && call->trying)
+                is_taken(c, call);
         if (call->conn)
                 call->conn->call = NULL;
         call->conn = NULL;
@@ -169,13 +192,14 @@ static void forget_number(agx_client *c, agx_client_call *call)
 void agx_calls_forget(agx_client *c, agx_client_call *call)
 {
         forget_number(c, call);
+        agx_calls_tried(c, call);
         agx_list_unlink(&call->deadline);
         agx_list_unlink(&call->crediting);
 }
 
 void agx_calls_unnumber(agx_client *c, agx_client_call *call)
 {
-        if (!call->counter || call->losses || call->polls || call->reasks || call->counter != c->counter)
+        if (!call->counter || call->losses || call->polls || call->reasks || call->tries || call->counter != c->counter)
                 return;
         forget_number(c, call);
         call->counter = 0;
@@ -241,7 +265,7 @@ void agx_calls_instance_changed(agx_client *c, agx_client_call *call)
 
 void agx_calls_fail_waiting(agx_client *c, const char *why)
 {
-        agx_list *const lists[] = {&c->resend, &c->queue, &c->paused};
+        agx_list *const lists[] = {&c->resend, &c->queue, &c->paused, &c->refused};
 
         for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); ++i)
                 agx_list_foreach_safe(node, lists[i])
@@ -277,6 +301,50 @@ void agx_calls_lost(agx_client *c, agx_client_call *call, const char *why, uint6
         } else {
                 agx_calls_pause(c, call, now_ms + agx_calls_backoff(c, call->losses - 1));
         }
+}
+
+/* ---- those that the server has no room for ---- */
+
+static uint64_t longer(uint64_t pause)
+{
+        return 2 * pause < AGX_CLIENT_TRY_MAX_MS ? 2 * pause : AGX_CLIENT_TRY_MAX_MS;
+}
+
+void agx_calls_refused(agx_client *c, agx_client_call *call, uint64_t now_ms)
+{
+        agx_calls_tried(c, call);
+        agx_calls_unlink(c, call);
+        agx_calls_unsettle(c, call);
+        call->state = CALL_REFUSED;
+        agx_calls_insert(&c->refused, call);
+        c->try_max = 1;
+        if (!c->n_refused++ && !call->tries)
+                c->try_pause = AGX_CLIENT_TRY_MIN_MS;
+        else if (call->tries && now_ms >= c->try_ms)
+                c->try_pause = longer(c->try_pause);
+        if (now_ms >= c->try_ms) /* else it was on its way before others were refused */
+                c->try_ms = now_ms + c->try_pause;
+}
+
+void agx_calls_try(agx_client *c, uint64_t now_ms)
+{
+        agx_list *node;
+
+        while (now_ms >= c->try_ms && c->n_trying < c->try_max && (node = agx_list_first(&c->refused))) {
+                agx_client_call *call = agx_container_of(node, agx_client_call, link);
+
+                agx_calls_unlink(c, call);
+                call->trying = true;
+                ++call->tries;
+                ++c->n_trying;
+                call->by_link = call->by_link && agx_road_is_open(c);
+                agx_calls_queue(c, call);
+        }
+}
+
+uint64_t agx_calls_try_timer(const agx_client *c)
+{
+        return c->n_refused && c->n_trying < c->try_max ? c->try_ms : UINT64_MAX;
 }
 
 void agx_calls_ack(agx_client *c, uint64_t counter)

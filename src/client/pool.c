@@ -542,6 +542,7 @@ void agx_pool_pump(agx_client *c, uint64_t now_ms)
         agx_client_call *call;
         agx_client_conn *conn;
 
+        agx_calls_try(c, now_ms);
         while ((call = agx_calls_ready(c)) && (conn = take_free(c, call, now_ms)))
                 assign(c, conn, call, now_ms);
         while (c->n_idle > AGX_CLIENT_IDLE_MAX)

@@ -1,7 +1,7 @@
 /*
  * What a reply means for the call it answers. Only a 200 (or the 400 of a call that could not be read) is an outcome;
  * a 202 is a promise; some statuses say that the road is bad and are treated like a lost connection; the rest say that
- * there is no runtime for us at the other end.
+ * there is no runtime for us at the other end. A call that the server had no room for is nobody's yet.
  */
 #include "client/state.h"
 #include "proto/callmsg.h"
@@ -66,6 +66,10 @@ static void on_outcome(agx_client *c, agx_client_conn *conn, agx_client_call *ca
         }
         if (!reply.ok && never_seen(&reply.fault) && call->reasks++ < AGX_CLIENT_REASKS_MAX) {
                 ask_anew(c, call, now_ms);
+                return;
+        }
+        if (!reply.ok && agx_fault_is_not_taken(&reply.fault)) {
+                agx_calls_refused(c, call, now_ms);
                 return;
         }
         call->body = conn->http.body; /* the views of the reply point into it */

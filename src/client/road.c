@@ -405,6 +405,12 @@ static void send_again(agx_client *c, agx_client_call *call)
         agx_calls_queue(c, call);
 }
 
+static void is_refused(agx_client *c, agx_client_call *call, uint64_t now_ms)
+{
+        call->by_link = true;
+        agx_calls_refused(c, call, now_ms);
+}
+
 static void on_outcome(agx_client *c, agx_client_call *call, const agx_rpc_event *rpc, uint64_t now_ms)
 {
         agx_client_conn *conn = call->conn;
@@ -454,6 +460,11 @@ static void on_rpc(agx_client *c, const agx_rpc_event *rpc, uint64_t now_ms)
                         send_again(c, call);
                         return;
                 }
+        }
+        if (call && rpc->kind == AGX_RPC_ERROR && agx_fault_is_not_taken(&rpc->fault)) {
+                if (call->state == CALL_LINKED)
+                        is_refused(c, call, now_ms);
+                return;
         }
         if (!call)
                 confirm_cancel(c, counter);
@@ -680,6 +691,7 @@ static int say_call(agx_client *c, agx_client_call *call)
                 call->state = CALL_LINKED;
                 ++c->n_linked;
                 agx_list_push_back(&c->asked, &call->link);
+                agx_calls_tried(c, call);
                 return 0;
         }
         agx_calls_unnumber(c, call);

@@ -16,7 +16,8 @@ static void init_lists(agx_client *c)
                                    &c->deadlines,   &c->done,       &c->to_open, &c->opening,    &c->idle,
                                    &c->busy,        &c->draining,   &c->closing, &c->writes,     &c->lanes_open,
                                    &c->link_resend, &c->link_queue, &c->unasked, &c->asked,      &c->streaming,
-                                   &c->credits,     &c->spaces,     &c->events,  &c->carriers,   &c->spares};
+                                   &c->credits,     &c->spaces,     &c->events,  &c->carriers,   &c->spares,
+                                   &c->refused};
 
         for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); ++i)
                 agx_list_init(lists[i]);
@@ -92,7 +93,7 @@ static void wipe(agx_buf *b)
 
 void agx_client_free(agx_client *c)
 {
-        agx_list *const calls[] = {&c->resend,      &c->queue,      &c->paused,  &c->done,
+        agx_list *const calls[] = {&c->resend,      &c->queue,      &c->paused,  &c->refused, &c->done,
                                    &c->link_resend, &c->link_queue, &c->unasked, &c->asked};
         agx_list *const conns[] = {&c->carriers, &c->to_open,    &c->opening, &c->idle,   &c->busy,
                                    &c->draining, &c->lanes_open, &c->spares,  &c->closing};
@@ -260,6 +261,8 @@ uint64_t agx_client_timer(const agx_client *c)
         uint64_t when = agx_pool_timer(c), t = agx_road_timer(c);
 
         if (t < when)
+                when = t;
+        if ((t = agx_calls_try_timer(c)) < when)
                 when = t;
         if (paused && (t = agx_container_of(paused, agx_client_call, link)->pause_ms) < when)
                 when = t;
@@ -464,7 +467,7 @@ void agx_client_conn_free(agx_client *c, agx_client_conn *conn)
 agx_client_counts agx_client_count(const agx_client *c)
 {
         return (agx_client_counts){.waiting = c->n_waiting,
-                                   .pausing = c->n_paused,
+                                   .pausing = c->n_paused + c->n_refused,
                                    .connections = c->n_conns + agx_road_lanes(c) + c->n_carriers,
                                    .acks = c->n_acks,
                                    .linked = c->n_linked,

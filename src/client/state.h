@@ -13,7 +13,7 @@
  *     side.c     side channels on it
  *
  * A call that is not taken by the shell is in one place: `resend` or `queue` (WAITING for a POST), `link_resend` or
- * `link_queue` (WAITING for the link), `paused`, its connection (SENT), `unasked` or `asked` (LINKED), `done`.
+ * `link_queue` (WAITING for the link), `paused`, `refused`, its connection (SENT), `unasked` or `asked` (LINKED), `done`.
  * A connection is in one list: to_open, opening, idle, busy, draining, lanes_open, carriers, spares or closing.
  *
  * A stream of the fast wire is a connection, too, as far as its call is concerned: one that is carried by another, costs
@@ -30,7 +30,15 @@
 enum { AGX_CLIENT_ID_MAX = 2 * AGX_CLIENT_SESSION_BYTES + 1 + 20 };
 
 typedef enum call_kind { CALL_RUN, CALL_HEALTH, CALL_CONNECT } call_kind;
-typedef enum call_state { CALL_WAITING, CALL_PAUSED, CALL_SENT, CALL_LINKED, CALL_DONE, CALL_TAKEN } call_state;
+typedef enum call_state {
+        CALL_WAITING,
+        CALL_PAUSED,
+        CALL_REFUSED, /* the server had no room for it */
+        CALL_SENT,
+        CALL_LINKED,
+        CALL_DONE,
+        CALL_TAKEN
+} call_state;
 
 struct agx_client_call {
         agx_list link;       /* of the place it is in */
@@ -50,6 +58,8 @@ struct agx_client_call {
         unsigned refused;      /* the status by which its POST was refused */
         uint32_t told;         /* SENT: the link on which its end would be told, or 0 */
         unsigned losses;       /* connections lost under it */
+        bool trying;           /* it was REFUSED and is on its way again */
+        unsigned tries;        /* how often it was */
         unsigned polls;        /* 202s in a row */
         unsigned reasks;       /* never_seen answers */
         uint32_t reasked_on;   /* the link that gave the last of them */
@@ -140,6 +150,12 @@ struct agx_client {
         /* calls */
         agx_list resend, queue, paused, unanswered, settled, deadlines, done;
         size_t n_waiting, n_paused;
+        agx_list refused;                             /* for want of room, by counter */
+        size_t n_refused;                             /* of them */
+        size_t n_trying;                              /* of those that are on their way again */
+        size_t try_max;                               /* how many may be */
+        uint64_t try_ms;                              /* not before */
+        uint64_t try_pause;                           /* the last one's length */
         size_t n_numbered;                            /* unanswered and settled */
         agx_client_call *numbered[AGX_LEDGER_WINDOW]; /* by counter: no two unanswered ones share a slot */
         uint64_t counter;
@@ -214,6 +230,11 @@ void agx_calls_fail_waiting(agx_client *c, const char *why);
 void agx_calls_lost(agx_client *c, agx_client_call *call, const char *why, uint64_t now_ms);
 void agx_calls_instance_changed(agx_client *c, agx_client_call *call);
 void agx_calls_insert(agx_list *list, agx_client_call *call); /* by its counter */
+/* The server has no room for it now: it is kept and sent again, under its number. */
+void agx_calls_refused(agx_client *c, agx_client_call *call, uint64_t now_ms);
+void agx_calls_try(agx_client *c, uint64_t now_ms); /* queues those that may be sent again now */
+uint64_t agx_calls_try_timer(const agx_client *c);
+void agx_calls_tried(agx_client *c, agx_client_call *call); /* it is not on its way any more */
 void agx_calls_ack(agx_client *c, uint64_t counter);
 void agx_calls_ack_again(agx_client *c, agx_buf *counters); /* they may not have arrived; empties it */
 agx_view agx_calls_id(const agx_client *c, uint64_t counter, char id[AGX_CLIENT_ID_MAX + 1]);

@@ -30,6 +30,12 @@ agx_view agx_fault_type_text(agx_fault_type type)
         return texts[type];
 }
 
+bool agx_fault_is_not_taken(const agx_fault *fault)
+{
+        return agx_view_eq(fault->type, agx_fault_type_text(AGX_FAULT_BUSY)) && fault->reason.p &&
+               agx_view_eq(fault->reason, AGX_FAULT_NOT_TAKEN);
+}
+
 /* At most `max` bytes, and no character cut through. */
 static agx_view cut(agx_view v, size_t max)
 {

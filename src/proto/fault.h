@@ -35,8 +35,12 @@ typedef struct agx_fault {
         bool cancelled;
         bool has_returncode;
         int64_t returncode;
-        agx_view reason; /* absent: the key is not sent; never_seen | dropped | instance_changed */
+        agx_view reason; /* absent: the key is not sent; never_seen | dropped | instance_changed | not_taken */
 } agx_fault;
+
+/* The reason of a Busy by which nothing was begun or recorded: the call may be sent again as it was, under its id. */
+#define AGX_FAULT_NOT_TAKEN AGX_VIEW("not_taken")
+bool agx_fault_is_not_taken(const agx_fault *fault);
 
 /* Texts above their bounds in limits.h are cut at a character border. */
 void agx_fault_put(agx_mp_writer *w, const agx_fault *fault);

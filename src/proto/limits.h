@@ -89,7 +89,7 @@
 #define AGX_CODEC_MEMORY_PER_BYTE 16     /* and as much for each byte */
 
 /* Calls (the ledger). */
-#define AGX_LEDGER_CALLS_MAX 65536         /* calls accepted or running at once; above: error type "Busy" */
+#define AGX_LEDGER_CALLS_MAX 65536         /* calls accepted or running at once; above: "Busy", not taken */
 #define AGX_LEDGER_KEPT_MAX 4096           /* finished results kept for an acknowledgement; the oldest goes first */
 #define AGX_LEDGER_KEPT_BYTES (512u << 20) /* bytes of them */
 #define AGX_LEDGER_ITEM_BYTES (512u << 20) /* bytes of stream items that hosts have yet to consume */
@@ -112,7 +112,7 @@
 #define AGX_WORKER_DRAIN_MS 60000       /* what else runs in a retired worker may take so long, then it is killed */
 #define AGX_WORKER_RETIRED_MAX 4        /* retired workers alive at once; for one more the oldest is killed */
 #define AGX_WORKER_FED_BYTES (1u << 20) /* bytes on their way to the worker above which further calls are held */
-#define AGX_WORKER_QUEUE_BYTES (512u << 20) /* bytes of frames waiting for the worker; above: error type "Busy" */
+#define AGX_WORKER_QUEUE_BYTES (512u << 20) /* bytes of calls waiting for the worker; above: "Busy", not taken */
 #define AGX_WORKER_HEALTHY_MS 1000          /* a worker that lasted so long, or was given a call, had a life */
 #define AGX_WORKER_SPARE_IDLE_MS 100 /* the worker has answered nothing for so long: a spare is started beside it */
 #define AGX_WORKER_SPARE_HURRY_MS 1 /* if a worker has died already, this long after the first answer of the next one */
@@ -187,6 +187,8 @@
 #define AGX_CLIENT_INLINE_MAX (16u << 10) /* bytes; larger arguments are sent from where they lie */
 #define AGX_CLIENT_POLL_MIN_MS 20         /* first pause before asking again for a call that still runs; grows */
 #define AGX_CLIENT_POLL_MAX_MS 500        /* longest such pause */
+#define AGX_CLIENT_TRY_MIN_MS 20 /* first pause before a call is sent again that the server had no room for; doubles */
+#define AGX_CLIENT_TRY_MAX_MS 1000        /* longest such pause */
 #define AGX_CLIENT_ACKS_KEPT 4096         /* results consumed and not yet acknowledged; the oldest is forgotten */
 #define AGX_CLIENT_ACKS_SENT 256          /* of them in one request */
 #define AGX_CLIENT_ACKS_SAID 1024         /* said last on a link; said again on the next one, since they may be lost */

@@ -26,7 +26,7 @@ typedef struct tally {
 
 int agx_calls_init(agx_calls *c, const uint8_t seed[16])
 {
-        *c = (agx_calls){0};
+        *c = (agx_calls){.queue_max = AGX_WORKER_QUEUE_BYTES};
         agx_list_init(&c->held);
         agx_list_init(&c->graces);
         agx_list_init(&c->workers);
@@ -173,6 +173,13 @@ static agx_call *end_with_value(agx_calls *c, agx_call *call, const agx_frame *f
         return finish(c, call, false, &payload);
 }
 
+/* What a target raised. A reason is ours to give: there is none for a call that has begun. */
+static agx_call *end_with_error(agx_calls *c, agx_call *call, agx_fault fault)
+{
+        fault.reason = AGX_VIEW_NULL;
+        return end_with_fault(c, call, &fault);
+}
+
 /* ---- begins ---- */
 
 static int put_frame(agx_buf *out, const agx_call_request *request)
@@ -240,19 +247,11 @@ static const char *missing(const agx_call_request *request)
 static agx_submit accept_new(agx_calls *c, agx_call *call, const agx_call_request *request,
                              const agx_calls_worker *worker)
 {
-        size_t waiting = c->held_bytes + (worker ? worker->queued : 0);
         int r;
 
         call->streams = request->has_stream;
         if (missing(request)) {
                 end_with_words(c, call, AGX_FAULT_KEY_ERROR, missing(request));
-                return AGX_SUBMIT_ENDED;
-        }
-        if (waiting > AGX_WORKER_QUEUE_BYTES - request->arguments.n) {
-                end_with_words(
-                        c, call, AGX_FAULT_BUSY,
-                        "more than 512 MiB would wait for the worker (AGX_WORKER_QUEUE_BYTES): send fewer large calls "
-                        "at a time");
                 return AGX_SUBMIT_ENDED;
         }
         r = begin(c, call, request, worker);
@@ -274,6 +273,24 @@ static void take_acks(agx_calls *c, agx_view session, agx_view acks)
                 agx_ledger_ack(c->ledger, session, id);
 }
 
+/* Only a call that is new needs room; one that is not whole needs none, and what an empty queue cannot hold is let in: it is
+ * too large for a frame, which is said of it there. */
+static bool has_room(const agx_calls *c, const agx_call_request *request, const agx_calls_worker *worker)
+{
+        size_t waiting = c->held_bytes + (worker ? worker->queued : 0);
+
+        return missing(request) || !waiting || waiting + request->arguments.n <= c->queue_max ||
+               agx_ledger_knows(c->ledger, request->call_id);
+}
+
+static agx_submit refuse(agx_fault *fault, const char *words)
+{
+        fault->type = agx_fault_type_text(AGX_FAULT_BUSY);
+        fault->message = agx_view_str(words);
+        fault->reason = AGX_FAULT_NOT_TAKEN;
+        return AGX_SUBMIT_FAULT;
+}
+
 int agx_calls_submit(agx_calls *c, const agx_call_request *request, agx_view session, uint64_t now,
                      const agx_calls_worker *worker, agx_submit *verdict, agx_call **call, agx_fault *fault)
 {
@@ -282,10 +299,17 @@ int agx_calls_submit(agx_calls *c, const agx_call_request *request, agx_view ses
 
         if (request->acks.p)
                 take_acks(c, session, request->acks);
+        *fault = (agx_fault){0};
+        *call = NULL;
+        if (!has_room(c, request, worker)) {
+                *verdict = refuse(fault,
+                                  "more than 512 MiB would wait for the worker (AGX_WORKER_QUEUE_BYTES), so the call "
+                                  "was not taken: send it again later, or fewer large ones at a time");
+                return 0;
+        }
         r = agx_ledger_offer(c->ledger, session, request->call_id, now, &offer, call);
         if (r)
                 return r;
-        *fault = (agx_fault){0};
         switch (offer) {
         case AGX_OFFER_NEW:
                 *verdict = accept_new(c, *call, request, worker);
@@ -303,9 +327,7 @@ int agx_calls_submit(agx_calls *c, const agx_call_request *request, agx_view ses
                 fault->reason = AGX_VIEW("dropped");
                 break;
         case AGX_OFFER_BUSY:
-                *verdict = AGX_SUBMIT_FAULT;
-                fault->type = agx_fault_type_text(AGX_FAULT_BUSY);
-                fault->message = AGX_VIEW("too many calls are open");
+                *verdict = refuse(fault, "too many calls are open, so this one was not taken: send it again later");
                 break;
         }
         return 0;
@@ -373,8 +395,7 @@ agx_call *agx_calls_frame(agx_calls *c, uint64_t worker, const agx_frame *frame,
                 *odd = "the outcome of a call that does not run there";
                 return NULL;
         }
-        return frame->kind == AGX_FRAME_RESULT ? end_with_value(c, call, frame)
-                                               : end_with_fault(c, call, &frame->fault);
+        return frame->kind == AGX_FRAME_RESULT ? end_with_value(c, call, frame) : end_with_error(c, call, frame->fault);
 }
 
 agx_call *agx_calls_item(agx_calls *c, uint64_t worker, const agx_frame *frame, bool *ended, const char **odd)

@@ -6,7 +6,8 @@
  * given back one by one, and the shell delivers each to its waiter.
  *
  * Until a worker is ready, and while much is on its way to it, frames are held here, oldest first, and their calls stay
- * ACCEPTED: nothing of them can have run, and those that are cancelled leave nothing behind.
+ * ACCEPTED: nothing of them can have run, and those that are cancelled leave nothing behind. When they are too many bytes, new
+ * calls are not taken: no entry is made of them, and their hosts may offer them again.
  *
  * A cancel ends such a call at once. One that runs ends when its worker says so; if that takes longer than the grace,
  * agx_calls_overdue() names the worker, which is then to be retired. Several workers may hold calls; each has a number
@@ -29,6 +30,7 @@ typedef struct agx_calls {
         agx_ledger *ledger;
         agx_list held;
         size_t held_bytes;
+        size_t queue_max; /* AGX_WORKER_QUEUE_BYTES; a test may lower it */
         agx_list graces;  /* cancelled calls that run, by the end of their grace */
         agx_list workers; /* what runs where */
 } agx_calls;

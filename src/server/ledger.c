@@ -324,6 +324,11 @@ int agx_ledger_offer(agx_ledger *l, agx_view session, agx_view id, uint64_t now_
         return *verdict == AGX_OFFER_NEW ? accept_call(l, session, id, ret) : 0;
 }
 
+bool agx_ledger_knows(const agx_ledger *l, agx_view id)
+{
+        return find(l, id) || is_retired(l, id);
+}
+
 void agx_ledger_start(agx_ledger *l, agx_call *call, uint64_t worker)
 {
         if (call->state != AGX_CALL_ACCEPTED)

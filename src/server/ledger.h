@@ -107,6 +107,8 @@ typedef enum agx_offer {
  * -ENOMEM (nothing recorded). */
 int agx_ledger_offer(agx_ledger *ledger, agx_view session, agx_view id, uint64_t now_ms, agx_offer *verdict,
                      agx_call **call);
+/* Whether an offer of this id would be that of a repeat: it is in the table, or retired. */
+bool agx_ledger_knows(const agx_ledger *ledger, agx_view id);
 /* ACCEPTED -> RUNNING in `worker`. A call in another state is left alone. */
 void agx_ledger_start(agx_ledger *ledger, agx_call *call, uint64_t worker);
 /* An open call ends. `payload` is taken over (moved out). The call becomes RETAINED, without expiry, whatever the

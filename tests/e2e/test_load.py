@@ -6,6 +6,7 @@ import asyncio
 import base64
 import os
 import resource
+import signal
 import socket
 import time
 from pathlib import Path
@@ -55,6 +56,56 @@ def test_many_calls_in_flight(runtime: Runtime, n: int, http_sync_ms: int | None
             report(f"{n} calls of a second, http_sync_ms={http_sync_ms}", runtime, begun)
             counts = client._core.counts()
             assert counts["pending"] == counts["waiting"] == counts["linked"] == 0
+
+    asyncio.run(main())
+
+
+@LONG
+@pytest.mark.parametrize("http_sync_ms", [None, 1000], ids=["link", "http"])
+def test_more_bytes_at_once_than_may_wait(runtime: Runtime, http_sync_ms: int | None) -> None:
+    """What the server has no room for is kept by the client and sent again; none fails, the server stays bounded."""
+    blob = os.urandom(1 << 20)
+
+    async def main() -> None:
+        async with asyncio.timeout(240), RuntimeClient(runtime.url, http_sync_ms=http_sync_ms) as client:
+            await client.remote(t.add, 1, 2)
+            begun = time.monotonic()
+            values = await asyncio.gather(*(client.remote(len, blob) for _ in range(1024)))
+            assert values == [1 << 20] * 1024
+            report(f"1,024 calls of 1 MiB, http_sync_ms={http_sync_ms}", runtime, begun)
+            assert peak(runtime.pid) < 2 << 30  # 512 MiB that wait, up to 1 GiB that is being gathered
+
+    asyncio.run(main())
+
+
+@LONG
+def test_calls_that_find_no_room_hold_up_no_others(runtime: Runtime, tmp_path: Path) -> None:
+    """While the worker takes nothing: small calls wait in front of them, cancels and deadlines are heard."""
+    blob = bytes(200 << 20)
+    notes = tmp_path / "notes"
+
+    async def main() -> None:
+        async with asyncio.timeout(240), RuntimeClient(runtime.url) as client:
+            await client.remote(t.add, 1, 2)
+            [worker] = runtime.workers()
+            os.kill(worker, signal.SIGSTOP)
+            try:
+                large = [asyncio.create_task(client.remote(len, blob)) for _ in range(4)]
+                await eventually(lambda: client._core.counts()["pausing"] == 2, "two of them find no room", 60)
+                small = asyncio.create_task(client.remote(t.add, 3, 4))
+                gone = asyncio.create_task(client.remote(t.append_line, str(notes), "gone"))
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(small), 0.5)
+                gone.cancel()
+                large.pop().cancel()  # one that was refused
+                await eventually(lambda: client._core.counts()["pausing"] == 1, "one is given up", 60)
+            finally:
+                os.kill(worker, signal.SIGCONT)
+            assert await asyncio.gather(*large) == [len(blob)] * 3
+            assert await small == 7
+            with pytest.raises(asyncio.CancelledError):
+                await gone
+            assert not notes.exists()
 
     asyncio.run(main())
 

@@ -394,6 +394,7 @@ static void make_table(sim_box *box, const uint8_t seed[16])
         if (agx_ledger_new_bounded(&box->calls.ledger, seed, &tight))
                 abort();
         box->kept_max = tight.kept_max;
+        box->calls.queue_max = 2000;
 }
 
 sim_box *sim_box_new(sim *s)

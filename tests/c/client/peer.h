@@ -47,7 +47,8 @@ struct server {
         unsigned no_post; /* a status for every POST, 0: none */
         bool hold;        /* POSTs are held, else answered 202 */
         bool at_once;     /* calls end as they begin */
-        size_t resumes, resumed, calls_sent, acked, links;
+        size_t refusals;  /* calls that there is no room for before one is taken again */
+        size_t resumes, resumed, calls_sent, acked, links, refused;
         size_t refuse_upgrade;
         size_t credits; /* events */
         uint64_t credit;
@@ -208,6 +209,16 @@ static inline served *begin_call(server *s, agx_view id, agx_view arguments)
         return c;
 }
 
+/* Whether there is no room for a call that is new. */
+static inline bool refuses(server *s)
+{
+        if (!s->refusals)
+                return false;
+        --s->refusals;
+        ++s->refused;
+        return true;
+}
+
 static inline void release_post(server *s, served *c)
 {
         end *post = c->post;
@@ -267,6 +278,10 @@ static inline void on_rpc(server *s, const agx_rpc_event *event)
                 c = find(s, event->call_id);
                 if (c) {
                         resume(s, event->call_id);
+                        break;
+                }
+                if (refuses(s)) {
+                        emit_fault(s, link_of(s), event->call_id, "Busy", "not_taken");
                         break;
                 }
                 c = begin_call(s, event->call_id, event->arguments);
@@ -428,7 +443,7 @@ static inline void accept_upgrade(server *s, end *e)
 static inline void on_post(server *s, end *e)
 {
         served *c = find(s, agx_view_str(e->call_id));
-        agx_fault fault = fault_of("ResultUnavailable", "dropped");
+        agx_fault fault = fault_of("ResultUnavailable", "dropped"), full = fault_of("Busy", "not_taken");
         char status[32];
 
         snprintf(status, sizeof(status), "%u Status", s->no_post);
@@ -436,7 +451,9 @@ static inline void on_post(server *s, end *e)
                 answer(&s->f, e, status, AGX_VIEW(""));
                 return;
         }
-        if (!c) {
+        if (!c && refuses(s)) {
+                answer_fault(&s->f, e, &full);
+        } else if (!c) {
                 c = begin_call(s, agx_view_str(e->call_id), agx_view_str(e->argument));
                 c->post = e;
                 if (s->at_once)

@@ -825,6 +825,129 @@ static void test_never_seen_for_ever(void **state)
         close_server(&s);
 }
 
+/* ---- no room ---- */
+
+static void test_refused_calls_are_sent_again(void **state)
+{
+        static const char *const arguments[] = {"a", "b", "c", "d", "e", "f"};
+
+        (void)state;
+        for (int sync = 0; sync < 2; ++sync) {
+                agx_client_config config = link_config(sync ? 100 : UINT64_MAX);
+                agx_client_call *calls[6];
+                server s;
+
+                open_server(&s, &config);
+                s.at_once = true;
+                s.refusals = 9;
+                for (int i = 0; i < 6; ++i)
+                        calls[i] = call_with(&s, arguments[i]);
+                settle(&s);
+                assert_int_equal(s.refused, 6);
+                assert_int_equal(agx_client_count(s.f.client).pausing, 6);
+                assert_null(agx_client_next_done(s.f.client));
+                for (int turn = 0; turn < 200 && s.n_calls < 6; ++turn)
+                        let_pass(&s, 10);
+                assert_int_equal(s.refused, 9);
+                settle(&s);
+                for (int i = 0; i < 6; ++i) { /* each under its own id; on one connection in their order, too */
+                        const char *number = strrchr(s.calls[i].id, '-') + 1;
+
+                        assert_int_equal(number[0] - '1', s.calls[i].argument[0] - 'a');
+                        assert_true(sync || number[0] == '1' + i);
+                }
+                for (size_t n = 0; n < 6; ++n) {
+                        agx_client_call *call = agx_client_next_done(s.f.client);
+                        size_t i = 0;
+
+                        for (assert_non_null(call); calls[i] != call; ++i)
+                                assert_true(i < 5);
+                        assert_int_equal(agx_client_call_result(call)->outcome, AGX_CLIENT_VALUE);
+                        assert_true(agx_view_eq(agx_client_call_result(call)->value, agx_view_str(arguments[i])));
+                        agx_client_call_free(s.f.client, call, s.f.now);
+                }
+                assert_int_equal(agx_client_count(s.f.client).pausing, 0);
+                close_server(&s);
+        }
+}
+
+/* The pauses double up to a bound, one call at a time asks, and the first that is taken lets the others follow at once. */
+static void test_a_full_server_is_asked_less_and_less(void **state)
+{
+        agx_client_config config = link_config(100);
+        size_t before = 0, most = 0;
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        s.at_once = true;
+        s.refusals = SIZE_MAX;
+        for (int i = 0; i < 40; ++i)
+                start_with(&s.f, AGX_VIEW("x"), UINT64_MAX);
+        settle(&s);
+        before = s.refused;
+        for (int second = 0; second < 60; ++second) {
+                size_t at = s.refused;
+
+                for (int i = 0; i < 100; ++i)
+                        let_pass(&s, 10);
+                most = s.refused - at > most ? s.refused - at : most;
+        }
+        assert_in_range(before, 40, 40);
+        assert_in_range(most, 3, 8);                 /* in its first second */
+        assert_in_range(s.refused - before, 58, 68); /* about one in each other */
+        s.refusals = 0;
+        for (int i = 0; i < 110; ++i)
+                let_pass(&s, 10);
+        assert_int_equal(s.n_calls, 40);
+        close_server(&s);
+}
+
+static void test_a_refused_call_may_be_given_up(void **state)
+{
+        (void)state;
+        for (int sync = 0; sync < 2; ++sync) {
+                agx_client_config config = link_config(sync ? 100 : UINT64_MAX);
+                agx_client_call *late, *left;
+                server s;
+
+                open_server(&s, &config);
+                s.refusals = SIZE_MAX;
+                late = start_with(&s.f, AGX_VIEW("x"), 500);
+                left = call_with(&s, "y");
+                settle(&s);
+                assert_int_equal(s.refused, 2);
+                agx_client_call_free(s.f.client, left, s.f.now);
+                for (int i = 0; i < 50; ++i)
+                        let_pass(&s, 10);
+                assert_int_equal(done(&s, late)->outcome, AGX_CLIENT_DEADLINE);
+                agx_client_call_free(s.f.client, late, s.f.now);
+                s.refusals = 0;
+                s.at_once = true;
+                assert_is_value(&s, call_with(&s, "z"), "z");
+                let_pass(&s, 5000);
+                assert_int_equal(s.n_calls, 1);
+                close_server(&s);
+        }
+}
+
+/* Only the one reason allows it: what has begun may be as busy as it likes. */
+static void test_other_busy_calls_fail(void **state)
+{
+        agx_client_config config = link_config(UINT64_MAX);
+        agx_client_call *call;
+        server s;
+
+        (void)state;
+        open_server(&s, &config);
+        call = call_with(&s, "x");
+        settle(&s);
+        emit_fault(&s, link_of(&s), AGX_VIEW("000102030405060708090a0b0c0d0e0f-1"), "Busy", NULL);
+        settle(&s);
+        assert_fault(&s.f, call, "Busy", NULL);
+        close_server(&s);
+}
+
 static void test_outcomes_of_strangers_are_passed_over(void **state)
 {
         static const char *const ids[] = {"x",
@@ -950,6 +1073,7 @@ static void scenario(server *s, size_t budget, uint64_t sync)
         size_t n_done = 0;
 
         open_server(s, &config);
+        s->refusals = 2;
         s->f.budget = budget;
         for (int i = 0; i < 3; ++i)
                 calls[i] = call_with(s, arguments[i]);
@@ -1018,6 +1142,7 @@ static void test_any_allocation_may_fail(void **state)
                         server s;
 
                         open_server(&s, &config);
+                        s.refusals = 1;
                         agx_oom_arm(++n);
                         if (!agx_client_start(s.f.client, AGX_VIEW("m::f"), AGX_VIEW("x"), AGX_VIEW_NULL, UINT64_MAX,
                                               NULL, s.f.now, &call)) {
@@ -1076,6 +1201,10 @@ int main(void)
                 cmocka_unit_test(test_result_overtakes_the_202),
                 cmocka_unit_test(test_lost_with_every_link),
                 cmocka_unit_test(test_never_seen_for_ever),
+                cmocka_unit_test(test_refused_calls_are_sent_again),
+                cmocka_unit_test(test_a_full_server_is_asked_less_and_less),
+                cmocka_unit_test(test_a_refused_call_may_be_given_up),
+                cmocka_unit_test(test_other_busy_calls_fail),
                 cmocka_unit_test(test_outcomes_of_strangers_are_passed_over),
                 cmocka_unit_test(test_hostile_events_end_the_link_only),
                 cmocka_unit_test(test_outcome_of_two_attachments),

@@ -256,15 +256,75 @@ static void what_lacks_a_field_ends_as_a_key_error(void **state)
         rig_close(&r);
 }
 
-static void a_full_queue_is_busy(void **state)
+/* Nothing is noted of a call that is not taken: it may come again. Repeats of others, and what is no call, need no room. */
+static void what_a_full_queue_refuses_may_come_again(void **state)
 {
+        agx_call_request request = request_of("s-9");
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        assert_int_equal(submit(&r, "s-1", true), AGX_SUBMIT_STARTED);
+        agx_buf_clear(&r.out);
+        r.worker.queued = AGX_WORKER_QUEUE_BYTES;
+        assert_int_equal(submit(&r, "s-2", true), AGX_SUBMIT_FAULT);
+        assert_null(r.call);
+        assert_true(agx_fault_is_not_taken(&r.fault));
+        assert_int_equal(submit(&r, "s-3", true), AGX_SUBMIT_FAULT);
+        assert_int_equal(submit(&r, "s-1", true), AGX_SUBMIT_OPEN);
+        request.callable = AGX_VIEW_NULL;
+        agx_calls_submit(&r.calls, &request, AGX_VIEW("s"), 0, &r.worker, &r.verdict, &r.call, &r.fault);
+        assert_ended(r.call, AGX_FAULT_KEY_ERROR, NULL);
+        assert_int_equal(agx_ledger_count(r.calls.ledger).open, 1);
+        r.worker.queued = 0;
+        assert_int_equal(submit(&r, "s-3", true), AGX_SUBMIT_STARTED);
+        assert_int_equal(submit(&r, "s-2", true), AGX_SUBMIT_STARTED);
+        assert_sent(&r, "s-3");
+        assert_sent(&r, "s-2");
+        assert_int_equal(submit(&r, "s-2", true), AGX_SUBMIT_OPEN);
+        rig_close(&r);
+}
+
+/* One that a cancel overtook while it was refused never runs. */
+static void what_was_refused_and_cancelled_does_not_come_again(void **state)
+{
+        agx_cancel verdict;
         rig r;
 
         (void)state;
         rig_open(&r);
         r.worker.queued = AGX_WORKER_QUEUE_BYTES;
-        assert_int_equal(submit(&r, "s-1", true), AGX_SUBMIT_ENDED);
-        assert_ended(r.call, AGX_FAULT_BUSY, NULL);
+        assert_int_equal(submit(&r, "s-1", true), AGX_SUBMIT_FAULT);
+        assert_int_equal(agx_calls_cancel(&r.calls, AGX_VIEW("s"), AGX_VIEW("s-1"), 0, 0, &verdict, &r.call), 0);
+        assert_int_equal(verdict, AGX_CANCEL_NOTHING);
+        assert_int_equal(submit(&r, "s-1", true), AGX_SUBMIT_FAULT);
+        assert_true(agx_view_eq(r.fault.reason, AGX_VIEW("dropped")));
+        r.worker.queued = 0;
+        assert_int_equal(submit(&r, "s-1", true), AGX_SUBMIT_FAULT);
+        assert_int_equal(r.out.len, 0);
+        rig_close(&r);
+}
+
+/* What a target raises cannot be taken for a refusal, after which it would be run again. */
+static void an_error_of_a_target_has_no_reason(void **state)
+{
+        agx_frame frame = {
+                .kind = AGX_FRAME_ERROR,
+                .call_id = AGX_VIEW("s-1"),
+                .fault = {.type = AGX_VIEW("Busy"), .message = AGX_VIEW("m"), .reason = AGX_FAULT_NOT_TAKEN}};
+        agx_mp_reader reader;
+        agx_fault fault;
+        const char *odd;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        assert_int_equal(submit(&r, "s-1", true), AGX_SUBMIT_STARTED);
+        assert_ptr_equal(agx_calls_frame(&r.calls, 7, &frame, &odd), r.call);
+        reader = agx_mp_reader_on(agx_buf_view(&r.call->payload));
+        assert_true(agx_fault_get(&reader, &fault));
+        assert_true(agx_view_eq(fault.type, AGX_VIEW("Busy")));
+        assert_null(fault.reason.p);
         rig_close(&r);
 }
 
@@ -296,9 +356,8 @@ static void what_was_cancelled_takes_no_room(void **state)
         one = r.calls.held_bytes;
         assert_true(one > sizeof(large));
         assert_int_equal(submit_large(&r, "s-2", arguments), AGX_SUBMIT_HELD);
-        assert_int_equal(submit_large(&r, "s-3", arguments), AGX_SUBMIT_ENDED);
-        assert_ended(r.call, AGX_FAULT_BUSY, NULL);
-        agx_ledger_keep(r.calls.ledger, r.call);
+        assert_int_equal(submit_large(&r, "s-3", arguments), AGX_SUBMIT_FAULT);
+        assert_true(agx_fault_is_not_taken(&r.fault));
         assert_int_equal(submit(&r, "s-4", true), AGX_SUBMIT_HELD);
         assert_int_equal(agx_calls_cancel(&r.calls, AGX_VIEW("s"), AGX_VIEW("s-1"), 0, 0, &verdict, &r.call), 0);
         assert_int_equal(verdict, AGX_CANCEL_ENDED);
@@ -580,7 +639,9 @@ int main(void)
                 cmocka_unit_test(a_death_ends_what_ran_there_and_nothing_else),
                 cmocka_unit_test(an_outcome_counts_only_from_the_worker_that_runs_the_call),
                 cmocka_unit_test(what_lacks_a_field_ends_as_a_key_error),
-                cmocka_unit_test(a_full_queue_is_busy),
+                cmocka_unit_test(what_a_full_queue_refuses_may_come_again),
+                cmocka_unit_test(what_was_refused_and_cancelled_does_not_come_again),
+                cmocka_unit_test(an_error_of_a_target_has_no_reason),
                 cmocka_unit_test(what_was_cancelled_takes_no_room),
                 cmocka_unit_test(acknowledgements_come_first),
                 cmocka_unit_test(a_call_that_waits_is_cancelled_at_once_and_never_runs),
