@@ -12,9 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 from agentix.files import UploadResult, _confine, download, upload
-from agentix.files._batch import FILE
+from agentix.files._batch import DIRECTORY, FILE
+from agentix.files._confine import locate
 from agentix.files._landing import discard, hidden
-from agentix.files._sandbox import begin_put
+from agentix.files._sandbox import abort, begin_put, end_put
 
 SECRET = b"outside"
 
@@ -251,6 +252,41 @@ def test_no_directory_is_left_where_there_is_no_room(root: Path, monkeypatch: py
     with pytest.raises(OSError, match="No space left"):
         up("new/deep/f")
     assert not (root / "new").exists()
+
+
+@pytest.mark.parametrize("kind", [FILE, DIRECTORY])
+def test_who_fails_does_not_take_a_directory_from_others(root: Path, kind: str) -> None:
+    """Whoever of them made it. An empty one is still one in which another writes: a file has no name before its end."""
+    fails, deep, above = (os.urandom(16).hex() for _ in range(3))
+    begin_put(fails, "new/deep/f", FILE, 1, 0o644)
+    begin_put(deep, "new/deep/g", kind, 0 if kind == FILE else None, 0o755)
+    begin_put(above, "new/h", kind, 0 if kind == FILE else None, 0o755)
+    abort(fails)
+    end_put(deep, 0, 0)
+    end_put(above, 0, 0)
+    assert (root / "new" / "deep" / "g").exists()
+    assert (root / "new" / "h").exists()
+
+
+def test_directories_that_go_meanwhile_are_made_again(root: Path) -> None:
+    """One transfer after the other makes and removes them while files are written there."""
+    over = threading.Event()
+
+    def fail_again_and_again() -> None:
+        while not over.wait(0.001):
+            with locate("new/deep/f", make=True) as place:
+                place.unmake()
+
+    thread = threading.Thread(target=fail_again_and_again)
+    thread.start()
+    try:
+        for n in range(25):
+            up("new/deep/g", bytes([n]))
+            assert down("new/deep/g") == bytes([n])
+            (root / "new" / "deep" / "g").unlink()
+    finally:
+        over.set()
+        thread.join(30)
 
 
 def test_no_room_is_said_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,21 +2,29 @@
 
 Nothing here looks at a path and opens it afterwards. The walk holds a descriptor of each directory it is in, reads
 links itself and opens names without following them, so what somebody swaps meanwhile is an error at worst.
+
+A transfer that fails removes the directories that it made and that are empty, and a file without a name leaves its
+directory so. Therefore whoever is about to write in a directory has a shared lock on it, and who removes it an
+exclusive one.
 """
 
 import errno
+import fcntl
 import os
+import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import TracebackType
 
-__all__ = ["ROOT", "Place", "enter", "enter_or_make", "locate", "naming"]
+__all__ = ["ROOT", "Place", "enter", "enter_or_make", "held", "locate", "naming"]
 
 ROOT = os.environ.get("AGENTIX_UPLOAD_ROOT") or "/workspace"
 """Read at import."""
 
 HOPS_MAX = 40
+_TRIES = 100
+_PAUSE_SECONDS = 0.005
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -32,8 +40,14 @@ class Place:
         self.path = path
         self._made = made
 
+    def hold(self) -> bool:
+        """Keep others from removing the directory until this is closed. False if one has just done so."""
+        return _lock(self.parent, fcntl.LOCK_SH) and os.fstat(self.parent).st_nlink > 0
+
     def unmake(self) -> None:
-        """Remove the directories that were made, if nothing is in them."""
+        """Remove the directories that were made, if nothing is in them and nobody else holds them."""
+        if self._made:
+            _lock(self.parent, fcntl.LOCK_UN)
         _unmake(self._made)
 
     def close(self) -> None:
@@ -97,10 +111,11 @@ def locate(path: str, *, make: bool = False, root: str | None = None) -> Place:
     Raises PermissionError for a path that is not below the root or goes through too many links, FileNotFoundError,
     NotADirectoryError.
     """
-    root = ROOT if root is None else root
-    names = _below(path, root)
-    with naming(path):
-        walk = _Walk(path, root, make)
+    top = ROOT if root is None else root
+    names = _below(path, top)
+
+    def walked() -> Place:
+        walk = _Walk(path, top, make)
         try:
             return walk.to_the_end(names)
         except BaseException:
@@ -108,6 +123,25 @@ def locate(path: str, *, make: bool = False, root: str | None = None) -> Place:
             raise
         finally:
             walk.close()
+
+    with naming(path):
+        return held(walked) if make else walked()
+
+
+def held(find: Callable[[], Place]) -> Place:
+    """Find a place and hold it; again if another transfer removes a directory on the way there meanwhile."""
+    for _ in range(_TRIES):
+        try:
+            place = find()
+        except FileNotFoundError:
+            pass
+        else:
+            if place.hold():
+                return place
+            place.unmake()
+            place.close()
+        time.sleep(_PAUSE_SECONDS)
+    return find()
 
 
 @contextmanager
@@ -190,9 +224,27 @@ class _Walk:
 def _unmake(made: list[tuple[int, str]]) -> None:
     for parent, name in reversed(made):
         try:
-            os.rmdir(name, dir_fd=parent)
+            fd = enter(parent, name)
+        except OSError:
+            continue
+        try:
+            if _lock(fd, fcntl.LOCK_EX):
+                os.rmdir(name, dir_fd=parent)
         except OSError:
             pass
+        finally:
+            os.close(fd)
+
+
+def _lock(fd: int, how: int) -> bool:
+    """Whether a directory is locked now, or cannot be here."""
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _split(path: str) -> list[str]:

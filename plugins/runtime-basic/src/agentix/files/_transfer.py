@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from ._batch import DIRECTORY, FILE, IN_FLIGHT, Batch, checked, checksum_of, keep_memory
-from ._confine import Place, enter_or_make
+from ._confine import Place, enter_or_make, held
 from ._landing import FileLanding, Landing, TreeLanding
 from ._result import TransferError, UploadResult
 from ._sandbox import abort, begin_get, begin_put, end_get, end_put, put, rest, take
@@ -215,6 +215,10 @@ def _checked_offer(offer: Any) -> tuple[str, int | None, int]:
 
 def _local(path: str) -> Place:
     """Return a place of this machine's, as its user names it: links above it are followed, and directories made."""
+    return held(lambda: _find_local(path))
+
+
+def _find_local(path: str) -> Place:
     path = os.path.join(os.getcwd(), path).rstrip("/")
     if os.path.basename(path) in ("", ".", ".."):
         path = os.path.realpath(path)
