@@ -76,6 +76,24 @@ void agx_strv_addf(agx_strv *v, const char *format, ...)
         push(v, item);
 }
 
+void agx_strv_add_all(agx_strv *v, const agx_strv *from)
+{
+        for (size_t i = 0; from && i < from->count; ++i)
+                agx_strv_add_str(v, from->items[i]);
+}
+
+int agx_strv_keep(agx_strv *v, agx_view *const *views, size_t count)
+{
+        size_t first = v->count;
+
+        for (size_t i = 0; i < count; ++i)
+                agx_strv_add(v, views[i]->p ? *views[i] : AGX_VIEW(""));
+        for (size_t i = 0; i < count && !v->error; ++i)
+                if (views[i]->p)
+                        *views[i] = agx_view_str(v->items[first + i]);
+        return agx_strv_end(v);
+}
+
 /* The index of "name=...", or `count`. */
 static size_t find(const agx_strv *v, agx_view name)
 {

@@ -21,6 +21,11 @@ AGX_DEFINE_CLEANUP(agx_strv, agx_strv_deinit)
 
 void agx_strv_add(agx_strv *v, agx_view item);
 void agx_strv_addf(agx_strv *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A copy of each of theirs; NULL: there are none. */
+void agx_strv_add_all(agx_strv *v, const agx_strv *from);
+/* Adds a copy of what each of the views sees and has it see that instead; an absent one stays absent. The copies do not
+ * move. 0, or what agx_strv_end() says: then the views are as they were. */
+int agx_strv_keep(agx_strv *v, agx_view *const *views, size_t count);
 /* Environments: replaces or adds "name=value". */
 void agx_strv_set(agx_strv *v, agx_view name, agx_view value);
 /* The value of "name=", or an absent view; lives until the vector changes. */

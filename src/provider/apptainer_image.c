@@ -139,8 +139,7 @@ int agx_apptainer_image_new(agx_brain **brain, const agx_apptainer_image *config
         self->brain.ops = &image_ops;
         made = &self->brain;
         build_argv(&self->argv, config);
-        for (size_t i = 0; i < config->host_env->count; ++i)
-                agx_strv_add_str(&self->env, config->host_env->items[i]);
+        agx_strv_add_all(&self->env, config->host_env);
         self->target = agx_strv_dup(config->target);
         r = agx_strv_end(&self->argv);
         r = r ? r : agx_strv_end(&self->env);

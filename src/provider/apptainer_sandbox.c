@@ -115,8 +115,7 @@ static void build_argv(agx_strv *argv, const agx_apptainer_config *config)
 {
         agx_strv_add(argv, config->binary);
         agx_strv_add(argv, AGX_VIEW("exec"));
-        for (size_t i = 0; i < config->flags->count; ++i)
-                agx_strv_add_str(argv, config->flags->items[i]);
+        agx_strv_add_all(argv, config->flags);
         add_option(argv, AGX_VIEW("--cpus"), config->cpus);
         add_option(argv, AGX_VIEW("--memory"), config->memory);
         if (config->gpu)

@@ -106,4 +106,11 @@ static inline void agx_brain_free(agx_brain *brain)
 
 AGX_DEFINE_CLEANUP_POINTER(agx_brain, agx_brain_free)
 
+/* For brains: nothing to do but wait. */
+static inline void agx_wish_wait(agx_wish *wish, uint64_t timeout_ms)
+{
+        wish->kind = AGX_WISH_WAIT;
+        wish->timeout_ms = timeout_ms;
+}
+
 #endif

@@ -16,6 +16,7 @@
 #include "oci/word.h"
 #include "proto/limits.h"
 #include "provider/cape_words.h"
+#include "provider/process.h"
 #include "provider/text.h"
 
 #include <stdio.h>
@@ -116,12 +117,6 @@ static void wish_status(cape_sandbox *self, agx_wish *wish)
         wish->file_count = self->noted ? 0 : 1;
 }
 
-static void wish_wait(agx_wish *wish, uint64_t timeout_ms)
-{
-        wish->kind = AGX_WISH_WAIT;
-        wish->timeout_ms = timeout_ms;
-}
-
 static void wish_here(cape_sandbox *self, agx_wish *wish, agx_wish_kind kind)
 {
         wish->kind = kind;
@@ -149,7 +144,7 @@ static void sandbox_next(agx_brain *brain, agx_wish *wish)
                 break;
         case STATE_RUNNING:
         case STATE_ABANDONED:
-                wish_wait(wish, AGX_CAPE_CALL_MS);
+                agx_wish_wait(wish, AGX_CAPE_CALL_MS);
                 break;
         case STATE_STATUS:
                 wish_status(self, wish);
@@ -160,7 +155,7 @@ static void sandbox_next(agx_brain *brain, agx_wish *wish)
                 wish_call(self, wish);
                 break;
         case STATE_PAUSE:
-                wish_wait(wish, self->pause_ms);
+                agx_wish_wait(wish, self->pause_ms);
                 break;
         case STATE_PROBE:
                 wish_here(self, wish, AGX_WISH_PROBE);
@@ -173,10 +168,10 @@ static void sandbox_next(agx_brain *brain, agx_wish *wish)
                 self->state = STATE_CANCELLING;
                 break;
         case STATE_CANCELLING:
-                wish_wait(wish, AGX_CAPE_CALL_MS);
+                agx_wish_wait(wish, AGX_CAPE_CALL_MS);
                 break;
         case STATE_AGAIN:
-                wish_wait(wish, AGX_CAPE_CANCEL_PAUSE_MS);
+                agx_wish_wait(wish, AGX_CAPE_CANCEL_PAUSE_MS);
                 break;
         default:
                 wish_end(self, wish);
@@ -236,24 +231,6 @@ static int cancelled(cape_sandbox *self)
         int r = agx_text_failure(&self->message, starting, "cancelled", AGX_VIEW(""));
 
         return r ? r : begin_cancel(self, STATE_FAILED, "agentix_create_cancelled");
-}
-
-/* What was said first stays, with this on lines after it. */
-static int add_message(cape_sandbox *self, const char *doing, const char *what, agx_view detail)
-{
-        _cleanup_(agx_freep) char *before = self->message;
-        char *both = NULL;
-        int r;
-
-        self->message = NULL;
-        r = agx_text_failure(&self->message, doing, what, detail);
-        if (r || !before)
-                return r;
-        if (asprintf(&both, "%s\n%s", before, self->message) < 0)
-                return agx_trace(-ENOMEM);
-        free(self->message);
-        self->message = both;
-        return 0;
 }
 
 /* ---- the submission ---- */
@@ -434,7 +411,7 @@ static int cancel_failed(cape_sandbox *self, const agx_event *event)
                 self->message = NULL;
                 return agx_text_failure(&self->message, deleting, what, event->text);
         }
-        r = add_message(self, deleting, what, event->text);
+        r = agx_text_failure_more(&self->message, deleting, what, event->text);
         self->state = self->after;
         return r;
 }
@@ -542,7 +519,6 @@ static int add_user_env(cape_sandbox *self)
 static int build_env(cape_sandbox *self)
 {
         const agx_cape_config *c = &self->config;
-        char lease[32];
 
         agx_strv_set(&self->env, AGX_VIEW("AGENTIX_BIND_HOST"), AGX_VIEW("0.0.0.0"));
         agx_strv_set(&self->env, AGX_VIEW("AGENTIX_BIND_PORT"), c->port);
@@ -554,15 +530,11 @@ static int build_env(cape_sandbox *self)
                               c->workspace_root.p, (int)c->id.n, c->id.p);
                 agx_strv_set(&self->env, AGX_VIEW("AGENTIX_CAPE_SECRET"), c->token);
         }
-        if (c->lease_s > 0) {
-                snprintf(lease, sizeof(lease), "%.3f", c->lease_s);
-                agx_strv_set(&self->env, AGX_VIEW("AGENTIX_LEASE"), agx_view_str(lease));
-        }
+        agx_process_set_lease(&self->env, c->lease_s);
         self->files[0] = (agx_wish_file){self->meta_token, 0600, c->token};
         return add_user_env(self);
 }
 
-/* Copies every text into `words` first, since the vector's strings stay where they are. */
 static int copy_texts(cape_sandbox *self, const agx_cape_config *config)
 {
         agx_cape_config *c = &self->config;
@@ -587,14 +559,7 @@ static int copy_texts(cape_sandbox *self, const agx_cape_config *config)
                              &c->meta};
 
         *c = *config;
-        for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); ++i)
-                agx_strv_add(&self->words, texts[i]->p ? *texts[i] : AGX_VIEW(""));
-        if (agx_strv_end(&self->words))
-                return agx_strv_end(&self->words);
-        for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); ++i)
-                if (texts[i]->p)
-                        *texts[i] = agx_view_str(self->words.items[i]);
-        return 0;
+        return agx_strv_keep(&self->words, texts, sizeof(texts) / sizeof(texts[0]));
 }
 
 static int copy_vectors(cape_sandbox *self, const agx_cape_config *config)
@@ -604,8 +569,7 @@ static int copy_vectors(cape_sandbox *self, const agx_cape_config *config)
         int r = 0;
 
         for (size_t i = 0; i < sizeof(copies) / sizeof(copies[0]) && !r; ++i) {
-                for (size_t n = 0; n < given[i]->count; ++n)
-                        agx_strv_add_str(copies[i], given[i]->items[n]);
+                agx_strv_add_all(copies[i], given[i]);
                 r = agx_strv_end(copies[i]);
         }
         self->config.extra_binds = &self->extra_binds;

@@ -122,8 +122,7 @@ int agx_command_new(agx_brain **brain, const agx_command_kind *kind, agx_strv *a
         self->end = AGX_WISH_RUN;
         self->argv = *argv;
         *argv = AGX_STRV_NULL;
-        for (size_t i = 0; i < env->count; ++i)
-                agx_strv_add_str(&self->env, env->items[i]);
+        agx_strv_add_all(&self->env, env);
         self->subject = agx_strv_dup(subject);
         r = agx_strv_end(&self->argv);
         r = r ? r : agx_strv_end(&self->env);

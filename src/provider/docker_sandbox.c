@@ -210,12 +210,6 @@ static void wish_run(docker_sandbox *self, agx_wish *wish)
         self->state = STATE_RUNNING;
 }
 
-static void wish_wait(agx_wish *wish, uint64_t timeout_ms)
-{
-        wish->kind = AGX_WISH_WAIT;
-        wish->timeout_ms = timeout_ms;
-}
-
 static void wish_here(docker_sandbox *self, agx_wish *wish, agx_wish_kind kind)
 {
         wish->kind = kind;
@@ -248,13 +242,13 @@ static void sandbox_next(agx_brain *brain, agx_wish *wish)
                 wish_run(self, wish);
                 break;
         case STATE_RUNNING:
-                wish_wait(wish, AGX_ENGINE_RUN_MS);
+                agx_wish_wait(wish, AGX_ENGINE_RUN_MS);
                 break;
         case STATE_ABANDONED:
-                wish_wait(wish, AGX_ENGINE_ABANDON_MS);
+                agx_wish_wait(wish, AGX_ENGINE_ABANDON_MS);
                 break;
         case STATE_PAUSE:
-                wish_wait(wish, (uint64_t)AGX_ENGINE_RETRY_MS << (self->retries - 1));
+                agx_wish_wait(wish, (uint64_t)AGX_ENGINE_RETRY_MS << (self->retries - 1));
                 break;
         case STATE_PROBE:
                 wish_probe(self, wish);
@@ -271,10 +265,10 @@ static void sandbox_next(agx_brain *brain, agx_wish *wish)
                 self->state = STATE_REMOVING;
                 break;
         case STATE_REMOVING:
-                wish_wait(wish, AGX_ENGINE_REMOVE_MS);
+                agx_wish_wait(wish, AGX_ENGINE_REMOVE_MS);
                 break;
         case STATE_SETTLE:
-                wish_wait(wish, AGX_ENGINE_SETTLE_MS);
+                agx_wish_wait(wish, AGX_ENGINE_SETTLE_MS);
                 break;
         default:
                 wish_end(self, wish);
@@ -470,15 +464,10 @@ static int on_live(docker_sandbox *self, const agx_event *event)
         return event->kind == AGX_EVENT_CANCEL ? fail_and_remove(self, "cancelled", AGX_VIEW("")) : 0;
 }
 
-/* What was said first stays the message, with this on lines after it. */
 static int removal_failed(docker_sandbox *self, const agx_event *event)
 {
         char what[160], cause[64];
-        _cleanup_(agx_freep) char *before = self->message;
-        char *both = NULL;
-        int r;
 
-        self->message = NULL;
         self->state = STATE_FAILED;
         self->keep = true;
         if (event->kind == AGX_EVENT_EXITED)
@@ -487,14 +476,7 @@ static int removal_failed(docker_sandbox *self, const agx_event *event)
                 snprintf(cause, sizeof(cause), "%s",
                          event->kind == AGX_EVENT_TIMER ? "no answer in time" : "no client");
         snprintf(what, sizeof(what), "the engine's rm: %s; the container may still be there", cause);
-        r = agx_text_failure(&self->message, removing, what, event->text);
-        if (r || !before)
-                return r;
-        if (asprintf(&both, "%s\n%s", before, self->message) < 0)
-                return agx_trace(-ENOMEM);
-        free(self->message);
-        self->message = both;
-        return 0;
+        return agx_text_failure_more(&self->message, removing, what, event->text);
 }
 
 /* A cancellation that comes while a taken port is tidied up: no other one is tried. */
@@ -560,13 +542,6 @@ static const agx_brain_ops sandbox_ops = {"docker", sandbox_next, sandbox_event,
 
 /* ---- building ---- */
 
-static void copy_strv(agx_strv *into, const agx_strv *from)
-{
-        for (size_t i = 0; from && i < from->count; ++i)
-                agx_strv_add_str(into, from->items[i]);
-}
-
-/* Copies every text into `words` first, since the vector's strings stay where they are. */
 static int copy_texts(docker_sandbox *self, const agx_docker_config *config)
 {
         agx_docker_config *c = &self->config;
@@ -574,14 +549,7 @@ static int copy_texts(docker_sandbox *self, const agx_docker_config *config)
                              &c->publish_host, &c->pull, &c->cpus, &c->memory, &c->gpus,  &c->host_label};
 
         *c = *config;
-        for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); ++i)
-                agx_strv_add(&self->words, texts[i]->p ? *texts[i] : AGX_VIEW(""));
-        if (agx_strv_end(&self->words))
-                return agx_strv_end(&self->words);
-        for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); ++i)
-                if (texts[i]->p)
-                        *texts[i] = agx_view_str(self->words.items[i]);
-        return 0;
+        return agx_strv_keep(&self->words, texts, sizeof(texts) / sizeof(texts[0]));
 }
 
 static int copy_vectors(docker_sandbox *self, const agx_docker_config *config)
@@ -592,7 +560,7 @@ static int copy_vectors(docker_sandbox *self, const agx_docker_config *config)
         int r = 0;
 
         for (size_t i = 0; i < sizeof(copies) / sizeof(copies[0]) && !r; ++i) {
-                copy_strv(copies[i], given[i]);
+                agx_strv_add_all(copies[i], given[i]);
                 r = agx_strv_end(copies[i]);
         }
         return r;

@@ -57,6 +57,23 @@ int agx_text_failure(char **message, const char *doing, const char *what, agx_vi
         return *message ? 0 : agx_trace(-ENOMEM);
 }
 
+int agx_text_failure_more(char **message, const char *doing, const char *what, agx_view detail)
+{
+        _cleanup_(agx_freep) char *before = *message;
+        char *both = NULL;
+        int r;
+
+        *message = NULL;
+        r = agx_text_failure(message, doing, what, detail);
+        if (r || !before)
+                return r;
+        if (asprintf(&both, "%s\n%s", before, *message) < 0)
+                return agx_trace(-ENOMEM);
+        free(*message);
+        *message = both;
+        return 0;
+}
+
 int agx_text_unix_url(agx_buf *out, const char *path)
 {
         int r = agx_buf_printf(out, "http+unix://");

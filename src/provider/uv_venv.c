@@ -143,8 +143,7 @@ static void build_install(agx_strv *argv, const agx_uv_venv_config *config)
         agx_strv_add(argv, AGX_VIEW("--"));
         if (config->project.p)
                 agx_strv_add(argv, config->project);
-        for (size_t i = 0; i < config->install->count; ++i)
-                agx_strv_add_str(argv, config->install->items[i]);
+        agx_strv_add_all(argv, config->install);
 }
 
 /* Index addresses may hold passwords, so they go by the environment, where only this user can read them. */
@@ -153,8 +152,7 @@ static int build_env(agx_strv *env, const agx_uv_venv_config *config)
         _cleanup_(agx_buf_deinitp) agx_buf extra = AGX_BUF_NULL(64 * 1024);
         int r = 0;
 
-        for (size_t i = 0; i < config->env->count; ++i)
-                agx_strv_add_str(env, config->env->items[i]);
+        agx_strv_add_all(env, config->env);
         if (config->index_url.p)
                 agx_strv_set(env, AGX_VIEW("UV_DEFAULT_INDEX"), config->index_url);
         for (size_t i = 0; i < config->extra_index_url->count && !r; ++i)

@@ -67,6 +67,34 @@ static void test_what_a_command_would_misread_is_refused(void **state)
         assert_int_equal(v.count, 0);
 }
 
+static void test_what_is_kept_is_seen_where_it_stays(void **state)
+{
+        _cleanup_(agx_strv_deinitp) agx_strv v = AGX_STRV_NULL, other = AGX_STRV_NULL;
+        char text[] = "text";
+        agx_view a = agx_view_str(text), b = AGX_VIEW_NULL, c = AGX_VIEW(""), bad = {"a\0b", 3};
+        agx_view *views[] = {&a, &b, &c}, *bad_views[] = {&bad};
+        const char *before;
+
+        (void)state;
+        agx_strv_add_str(&v, "before them");
+        assert_int_equal(agx_strv_keep(&v, views, 3), 0);
+        text[0] = 'X';
+        assert_int_equal(v.count, 4);
+        for (int i = 0; i < 40; ++i) /* the array moves, the strings do not */
+                agx_strv_addf(&v, "%d", i);
+        assert_true(agx_view_eq(a, AGX_VIEW("text")));
+        assert_ptr_equal(a.p, v.items[1]);
+        assert_null(b.p);
+        assert_ptr_equal(c.p, v.items[3]);
+        agx_strv_add_all(&other, &v);
+        agx_strv_add_all(&other, NULL);
+        assert_int_equal(other.count, v.count);
+        assert_string_equal(other.items[43], "39");
+        before = bad.p;
+        assert_int_equal(agx_strv_keep(&other, bad_views, 1), -EINVAL);
+        assert_ptr_equal(bad.p, before);
+}
+
 static void build(agx_strv *v)
 {
         for (int i = 0; i < 20; ++i)
@@ -101,6 +129,7 @@ int main(void)
                 cmocka_unit_test(test_items_are_owned_and_terminated),
                 cmocka_unit_test(test_set_replaces_only_its_own_name),
                 cmocka_unit_test(test_what_a_command_would_misread_is_refused),
+                cmocka_unit_test(test_what_is_kept_is_seen_where_it_stays),
                 cmocka_unit_test(test_failing_memory_is_told_at_the_end),
         };
 
