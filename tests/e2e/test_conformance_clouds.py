@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import cape_service
+import clouds
 import daytona_service
 import e2b_service
 import pytest
@@ -102,10 +103,7 @@ class TestE2B(conformance.Suite):
     @classmethod
     def backend(cls, tmp_path_factory: pytest.TempPathFactory, plain_bundle: Path) -> Iterator[E2B]:
         with services.running("e2b", tmp_path_factory.mktemp("e2b")) as service, pytest.MonkeyPatch.context() as patch:
-            patch.setenv("E2B_API_URL", service.urls["api"])
-            patch.setenv("E2B_SANDBOX_URL", service.urls["gateway"])
-            patch.setenv("E2B_API_KEY", e2b_service.KEY)
-            patch.setenv("E2B_TEMPLATE_ID", "base")
+            clouds.show(service, patch)
             yield E2B(service, bundle=str(plain_bundle))
 
 
@@ -115,8 +113,7 @@ class TestDaytona(conformance.Suite):
     def backend(cls, tmp_path_factory: pytest.TempPathFactory, plain_bundle: Path) -> Iterator[Daytona]:
         directory = tmp_path_factory.mktemp("daytona")
         with services.running("daytona", directory) as service, pytest.MonkeyPatch.context() as patch:
-            patch.setenv("DAYTONA_API_URL", f"{service.urls['api']}/api")
-            patch.setenv("DAYTONA_API_KEY", daytona_service.KEY)
+            clouds.show(service, patch)
             yield Daytona(service, bundle=str(plain_bundle))
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import random
 import subprocess
 import sys
 import urllib.error
@@ -15,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import box_bundle
+import clouds
 import daytona_service
 import pytest
 import services
@@ -38,30 +36,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[services.Servi
 @pytest.fixture
 def service(running: services.Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[services.Service]:
     """The service, where the environment says it is; nothing may be left in it."""
-    for name, value in environ(running).items():
-        monkeypatch.setenv(name, value)
+    clouds.show(running, monkeypatch)
     yield running
     running.order()
     running.empty()
 
 
-def environ(service: services.Service) -> dict[str, str]:
-    return {"DAYTONA_API_URL": f"{service.urls['api']}/api", "DAYTONA_API_KEY": KEY}
-
-
 @pytest.fixture(scope="module")
 def deployed(running: services.Service, plain_bundle: Path) -> str:
     """The bundle where the service has it, brought there by a user's command."""
-    program = str(Path(sys.executable).parent / "agentix")
-    command = [program, "deploy", "daytona", str(plain_bundle), "--format", "json"]
-    env = {**os.environ, **environ(running)}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert answer["platform"] == "linux/amd64"
-    assert answer["metadata"]["state"] == "uploaded"
-    assert running.rentals() == []
-    return answer["bundle"]
+    return clouds.deploy(running, plain_bundle)
 
 
 def config(bundle: str, **settings: Any) -> SandboxConfig:
@@ -202,25 +186,7 @@ def test_errors_of_asking_are_not_the_end(run: Any, service: services.Service) -
 
 @pytest.mark.parametrize("times", [2, pytest.param(8, marks=pytest.mark.long)])
 def test_cancelled_at_any_moment(run: Any, service: services.Service, times: int) -> None:
-    """Its runtime never comes up, so every moment is one of the start."""
-    moments = random.Random(5)
-    asleep = config("daytona:" + "a" * 24)
-
-    async def main() -> None:
-        one = provider()
-        for _ in range(times):
-            task = asyncio.ensure_future(one.create(asleep))
-            await asyncio.sleep(moments.uniform(0, 0.8))
-            task.cancel()
-            await asyncio.wait([task])
-            assert task.cancelled()
-            assert service.rentals() == []
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1), one.session(asleep):
-                raise AssertionError("it cannot have started")
-        assert service.rentals() == []
-
-    run(main())
+    run(clouds.cancel_at_any_moment(provider(), config("daytona:" + "a" * 24), service, times))
 
 
 HOST = """
@@ -245,9 +211,6 @@ def test_how_long_a_sandbox_lives(
     host = subprocess.Popen([sys.executable, "-c", HOST.format(bundle=deployed)], stdout=subprocess.PIPE, text=True)
     assert host.stdout is not None
 
-    def renewed(name: str) -> int:
-        return next((rental["renewed"] for rental in service.state()["rentals"] if rental["id"] == name), -1)
-
     async def main() -> None:
         # A minute of this service is three seconds, so renewing must be as much quicker.
         monkeypatch.setattr("agentix.provider._lease.RENEWALS", 120)
@@ -256,11 +219,13 @@ def test_how_long_a_sandbox_lives(
         lost = (await asyncio.to_thread(host.stdout.readline)).strip()  # pyright: ignore[reportOptionalMemberAccess]
         host.kill()
         assert lost
-        await eventually(lambda: renewed(sandbox.sandbox_id) >= 4, "it is renewed beyond its first time", 60)
-        await eventually(lambda: renewed(lost) < 0, "it ends, as its host was killed", 60)
+        await eventually(
+            lambda: clouds.renewed(service, sandbox.sandbox_id) >= 4, "it is renewed beyond its first time", 60
+        )
+        await eventually(lambda: clouds.renewed(service, lost) < 0, "it ends, as its host was killed", 60)
         assert (await sandbox.remote(t.run, seed=1))["seed"] == 1
         await sandbox.aclose()
-        await eventually(lambda: renewed(sandbox.sandbox_id) < 0, "it ends when nobody holds it", 60)
+        await eventually(lambda: clouds.renewed(service, sandbox.sandbox_id) < 0, "it ends when nobody holds it", 60)
 
     try:
         run(main())

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
-import os
-import random
 import subprocess
 import sys
 import urllib.error
@@ -16,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import box_bundle
+import clouds
 import e2b_service
 import pytest
 import services
@@ -39,36 +37,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[services.Servi
 @pytest.fixture
 def service(running: services.Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[services.Service]:
     """The service, where the environment says it is; nothing may be left in it."""
-    for name, value in environ(running).items():
-        monkeypatch.setenv(name, value)
+    clouds.show(running, monkeypatch)
     yield running
     running.order()
     running.empty()
 
 
-def environ(service: services.Service) -> dict[str, str]:
-    urls = service.urls
-    return {
-        "E2B_API_URL": urls["api"],
-        "E2B_SANDBOX_URL": urls["gateway"],
-        "E2B_API_KEY": KEY,
-        "E2B_TEMPLATE_ID": "base",
-    }
-
-
 @pytest.fixture(scope="module")
 def deployed(running: services.Service, plain_bundle: Path) -> str:
     """The bundle where the service has it, brought there by a user's command."""
-    program = str(Path(sys.executable).parent / "agentix")
-    command = [program, "deploy", "e2b", str(plain_bundle), "--format", "json"]
-    env = {**os.environ, **environ(running)}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert answer["platform"] == "linux/amd64"
-    assert answer["metadata"]["state"] == "uploaded"
-    assert running.rentals() == []
-    return answer["bundle"]
+    return clouds.deploy(running, plain_bundle)
 
 
 def config(bundle: str, **settings: Any) -> SandboxConfig:
@@ -246,25 +224,7 @@ def test_cancelled_while_the_runtime_is_started(run: Any, service: services.Serv
 
 @pytest.mark.parametrize("times", [2, pytest.param(8, marks=pytest.mark.long)])
 def test_cancelled_at_any_moment(run: Any, service: services.Service, times: int) -> None:
-    """Its runtime never comes up, so every moment is one of the start."""
-    moments = random.Random(5)
-    asleep = config("e2b:asleep")
-
-    async def main() -> None:
-        one = provider()
-        for _ in range(times):
-            task = asyncio.ensure_future(one.create(asleep))
-            await asyncio.sleep(moments.uniform(0, 0.8))
-            task.cancel()
-            await asyncio.wait([task])
-            assert task.cancelled()
-            assert service.rentals() == []
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1), one.session(asleep):
-                raise AssertionError("it cannot have started")
-        assert service.rentals() == []
-
-    run(main())
+    run(clouds.cancel_at_any_moment(provider(), config("e2b:asleep"), service, times))
 
 
 HOST = """
@@ -285,18 +245,15 @@ def test_how_long_a_sandbox_lives(run: Any, service: services.Service, deployed:
     host = subprocess.Popen([sys.executable, "-c", HOST.format(bundle=deployed)], stdout=subprocess.PIPE, text=True)
     assert host.stdout is not None
 
-    def renewed(name: str) -> int:
-        return next((rental["renewed"] for rental in service.state()["rentals"] if rental["id"] == name), -1)
-
     async def main() -> None:
         one = provider(timeout=6)
         sandbox = await one.create(config(deployed))
         lost = (await asyncio.to_thread(host.stdout.readline)).strip()  # pyright: ignore[reportOptionalMemberAccess]
         host.kill()
         assert lost
-        await eventually(lambda: renewed(lost) < 0, "it ends, as its host was killed", 60)
+        await eventually(lambda: clouds.renewed(service, lost) < 0, "it ends, as its host was killed", 60)
         assert (await sandbox.remote(t.run, seed=1))["seed"] == 1
-        assert renewed(sandbox.sandbox_id) > 1
+        assert clouds.renewed(service, sandbox.sandbox_id) > 1
         await sandbox.aclose()
         await one.delete(sandbox.sandbox_id)
 
