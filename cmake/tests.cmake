@@ -6,6 +6,11 @@ if(support)
   target_include_directories(agx_test_support PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}/tests/c")
 endif()
 
+set(test_timeout 120)
+if(AGENTIX_SANITIZE MATCHES "thread")
+  set(test_timeout 900) # some take fifteen seconds of a processor's time, and the machine may have other work
+endif()
+
 if(AGENTIX_TESTS)
   # support/oom.h makes the n-th allocation of a test fail: the linker sends allocations through it.
   set(allocator_wrap "")
@@ -31,7 +36,7 @@ if(AGENTIX_TESTS)
     endforeach()
     target_link_libraries(${target} PRIVATE PkgConfig::cmocka)
     add_test(NAME "${room}.${name}" COMMAND ${target})
-    set_tests_properties("${room}.${name}" PROPERTIES TIMEOUT 120)
+    set_tests_properties("${room}.${name}" PROPERTIES TIMEOUT ${test_timeout})
     if(TARGET agentix-runtime)
       set_property(TEST "${room}.${name}" PROPERTY ENVIRONMENT
         "AGENTIX_TEST_RUNTIME=$<TARGET_FILE:agentix-runtime>")
