@@ -1,29 +1,57 @@
 #!/usr/bin/env bash
-# Runs the worker's tests with an extension under ThreadSanitizer: tools/tsan_ext.sh [pytest arguments].
-# A report ends the worker with code 66, and so fails the test. Needs .venv (tools/setup.sh) or $VIRTUAL_ENV, and gcc.
+# Runs what has threads with an extension under ThreadSanitizer: tools/tsan_ext.sh [pytest arguments]. First workers alone,
+# then hosts, then both, with a runtime between them (which has one thread, and stays as it is). A report ends its process
+# with code 66, and so fails the test; it is shown at the end. Needs .venv (tools/setup.sh) or $VIRTUAL_ENV, and gcc.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly ENVIRONMENT=${VIRTUAL_ENV:-$PWD/.venv}
 readonly BUILD=${AGENTIX_BUILD_DIR:-build/tsan-ext}
-readonly SITE=$BUILD/site
+readonly SITE=$BUILD/site REPORTS=$BUILD/reports CALLS=${TSAN_CALLS:-20000}
 
 export PATH=$ENVIRONMENT/bin:$PATH
 cmake -S . -B "$BUILD" -G Ninja -DCMAKE_C_COMPILER=gcc -DAGENTIX_EXTENSION=ON -DAGENTIX_RUNTIME=OFF \
   -DAGENTIX_SANITIZE=thread -DPython_EXECUTABLE="$ENVIRONMENT/bin/python" >"$BUILD.log" 2>&1 || { cat "$BUILD.log"; exit 1; }
 cmake --build "$BUILD" --target _core --parallel "${JOBS:-2}" -- --quiet
 
-rm -rf "$SITE"
-mkdir -p "$SITE"
+rm -rf "$SITE" "$REPORTS"
+mkdir -p "$SITE" "$REPORTS"
 cp -r python/agentix "$SITE/"
 cp "$BUILD"/_core*.so "$SITE/agentix/_core.abi3.so"
 
 # Python is not built for it: what it does to memory is not looked at, but its locks are.
 AGENTIX_TEST_WORKER_PATH=$(realpath "$SITE")
 AGENTIX_TEST_WORKER_PRELOAD=$(realpath "$(gcc -print-file-name=libtsan.so)")
-export AGENTIX_TEST_WORKER_PATH AGENTIX_TEST_WORKER_PRELOAD
-export TSAN_OPTIONS="halt_on_error=1 report_signal_unsafe=0 history_size=4"
-# Left out: what measures time or memory, of which this takes more.
-exec python -m pytest -q tests/python/test_worker.py tests/python/test_worker_cancel.py tests/python/test_worker_load.py \
+export AGENTIX_TEST_WORKER_PATH AGENTIX_TEST_WORKER_PRELOAD PYTHONDONTWRITEBYTECODE=1
+TSAN_OPTIONS="halt_on_error=1 report_signal_unsafe=0 history_size=4 log_path=$(realpath "$REPORTS")/report"
+export TSAN_OPTIONS
+
+failed=no
+run() {
+  python -m pytest -q -o faulthandler_timeout=7300 "$@" || { [[ $? -eq 5 ]] || failed=yes; }
+}
+as_host() { LD_PRELOAD=$AGENTIX_TEST_WORKER_PRELOAD PYTHONPATH=$AGENTIX_TEST_WORKER_PATH run "$@"; }
+
+# Left out: what measures time or memory, of which this takes more, and the stand-in for a link's large values.
+echo "== workers"
+run tests/python/test_worker.py tests/python/test_worker_cancel.py tests/python/test_worker_load.py \
   --deselect tests/python/test_worker.py::test_calls_run_at_the_same_time \
   --deselect tests/python/test_worker.py::test_memory_does_not_grow_with_calls "$@"
+echo "== hosts"
+as_host tests/python/test_client_calls.py tests/python/test_client_awaitable.py tests/python/test_client_link.py \
+  tests/python/test_client_faults.py tests/python/test_drive.py tests/python/test_feeds.py \
+  --deselect tests/python/test_client_link.py::test_large_values "$@"
+echo "== hosts and workers"
+as_host tests/e2e/test_two_loops.py tests/e2e/test_streams.py tests/e2e/test_side_channels.py \
+  tests/e2e/test_files_conduit.py "$@"
+echo "== $CALLS calls of all kinds"
+AGENTIX_TEST_CALLS=$CALLS as_host tests/e2e/test_stress.py -m long -s "$@"
+
+reports=("$REPORTS"/*)
+if [[ -e ${reports[0]} ]]; then
+  cat "${reports[@]}"
+  echo "tsan_ext: ${#reports[@]} processes reported a race"
+  exit 1
+fi
+[[ $failed == no ]]
+echo "tsan_ext: no race"

@@ -44,8 +44,15 @@ def worker_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     site = next(venv.glob("lib/python*/site-packages"))
     ours = str(Path(agentix.__file__).parents[1])  # wherever this process has it from
     paths = [str(TARGETS), ours, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    (site / "agentix-tests.pth").write_text("\n".join(dict.fromkeys(paths)) + "\n")
-    return str(venv / "bin" / "python")
+    lines = list(dict.fromkeys(paths))
+    python = venv / "bin" / "python"
+    if library := os.environ.get("AGENTIX_TEST_WORKER_PRELOAD"):  # tools/tsan_ext.sh; the runtime hands down none
+        lines.append("import os; os.environ.pop('LD_PRELOAD', None)")  # not for what the worker starts
+        real, python = python, python.with_name("preloading")
+        python.write_text(f'#!/bin/sh\nLD_PRELOAD={library} exec {real} "$@"\n')
+        python.chmod(0o755)
+    (site / "agentix-tests.pth").write_text("\n".join(lines) + "\n")
+    return str(python)
 
 
 @pytest.fixture(scope="module")
