@@ -14,6 +14,7 @@ BENCH_ARGS ?=
 SIM_CALLS ?= 10000000
 LOADER_STREAMS ?= 100000000
 SIM_SEED ?= 1000000
+TSAN_CALLS ?= 20000
 
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/bin:$(PATH)
 export CTEST_OUTPUT_ON_FAILURE := 1
@@ -82,9 +83,9 @@ tsan: setup ## C tests under ThreadSanitizer, clang
 	ctest --test-dir build/tsan --parallel $(JOBS) --no-tests=error
 
 .PHONY: tsan-ext
-tsan-ext: setup ## The worker's tests with an extension under ThreadSanitizer, gcc
-	@echo "== worker under ThreadSanitizer"
-	JOBS=$(JOBS) tools/tsan_ext.sh $(PYTEST_ARGS)
+tsan-ext: setup ## Tests of worker and host with an extension under ThreadSanitizer, gcc
+	@echo "== worker and host under ThreadSanitizer"
+	JOBS=$(JOBS) TSAN_CALLS=$(TSAN_CALLS) tools/tsan_ext.sh $(PYTEST_ARGS)
 
 .PHONY: sim
 sim: setup ## SIM_CALLS simulated calls under trouble, from SIM_SEED on
