@@ -1,6 +1,6 @@
 """Where the time of a call goes: processor time, wake-ups, page faults, system calls and bytes moved, per call.
 
-    python bench/where.py                  counts and times of host, server and worker in three scenarios
+    python bench/where.py                  counts and times of host, server and worker in four scenarios
     python bench/where.py --strace         and their system calls, by name, with the bytes they carried
     python bench/where.py --perf           and the functions in which they spend their time
     python bench/where.py --only sequential

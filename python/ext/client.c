@@ -304,9 +304,15 @@ static bool is_forked(const client_core *core)
 
 static int bind_loop(client_core *core)
 {
-        PyObject *loop = is_forked(core) ? NULL : PyObject_CallNoArgs(core->get_loop);
-        int r = !loop ? -1 : loop == core->loop ? 0 : rebind(core, loop);
+        PyObject *loop;
+        int r;
 
+        if (is_forked(core))
+                return -1;
+        if (core->resuming && core->resumer == PyThread_get_thread_ident())
+                return 0; /* the loop has called us */
+        loop = PyObject_CallNoArgs(core->get_loop);
+        r = !loop ? -1 : loop == core->loop ? 0 : rebind(core, loop);
         Py_XDECREF(loop);
         return r;
 }

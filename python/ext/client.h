@@ -92,6 +92,7 @@ struct agx_ext_client {
         uint64_t n_opened;       /* serial numbers given out */
         client_pending *pending; /* those in flight, doubly linked, owned */
         bool resuming;           /* a task is being stepped inside one of our callbacks */
+        unsigned long resumer;   /* by this thread */
         bool closed;             /* calls are refused, until it is set otherwise */
         uint64_t allowed_ms;     /* how long a call may take; UINT64_MAX: no bound */
         Py_ssize_t load_here;    /* larger values, in bytes, are loaded in a thread */

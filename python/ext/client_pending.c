@@ -198,6 +198,7 @@ static int wake_one(client_pending *p, PyObject *callback, PyObject *context, bo
         if (!direct || core->resuming)
                 return call_soon(p, callback, context);
         core->resuming = true;
+        core->resumer = PyThread_get_thread_ident();
         r = PyObject_CallMethodObjArgs(context, core->s_run, callback, (PyObject *)p, NULL);
         core->resuming = false;
         Py_XDECREF(r);

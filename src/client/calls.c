@@ -368,7 +368,16 @@ void agx_calls_ack_again(agx_client *c, agx_buf *counters)
 
 agx_view agx_calls_id(const agx_client *c, uint64_t counter, char id[AGX_CLIENT_ID_MAX + 1])
 {
-        int n = snprintf(id, AGX_CLIENT_ID_MAX + 1, "%s-%llu", c->name, (unsigned long long)counter);
+        char digits[AGX_CLIENT_ID_MAX];
+        size_t n = strlen(c->name), n_digits = 0;
 
-        return agx_view_of(id, (size_t)n);
+        memcpy(id, c->name, n);
+        id[n++] = '-';
+        do
+                digits[n_digits++] = (char)('0' + counter % 10);
+        while (counter /= 10);
+        while (n_digits)
+                id[n++] = digits[--n_digits];
+        id[n] = 0;
+        return agx_view_of(id, n);
 }
