@@ -420,6 +420,25 @@ def is_loaded(module: str) -> bool:
     return module in sys.modules
 
 
+_meeting = threading.Barrier(100)
+_ameeting: list[asyncio.Future[None]] = []
+
+
+def meet() -> None:
+    """Returns when a hundred calls are in it."""
+    _meeting.wait(60)
+
+
+async def ameet() -> None:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    _ameeting.append(future)
+    if len(_ameeting) == _meeting.parties:
+        for each in _ameeting:
+            each.set_result(None)
+    async with asyncio.timeout(60):
+        await future
+
+
 def thread_name() -> str:
     return threading.current_thread().name
 
