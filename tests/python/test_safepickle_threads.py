@@ -32,12 +32,13 @@ def collections() -> Iterator[list[int]]:
 
 def test_no_collection_during_a_large_load(collections: list[int]) -> None:
     assert len(LARGE) > 13_000_000
+    frozen = gc.get_freeze_count()  # Python 3.12 begins with some
     value = restricted_loads(LARGE)
     assert collections == []
     assert gc.isenabled()
     gc.collect(0)  # none of it is young any more
     assert gc.get_count()[0] < 1000
-    assert gc.get_freeze_count() == 0
+    assert gc.get_freeze_count() == frozen
     assert all(gc.is_tracked(value[i]["text"]) for i in (0, -1))
     value[0]["text"].append(value)  # and it is collected as anything else
     gone: list[Any] = []
