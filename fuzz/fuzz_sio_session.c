@@ -204,7 +204,7 @@ static void deliver(world *w, agx_call *call)
 
 static void on_event(world *w, session *s, const agx_sio_conn_said *said)
 {
-        agx_calls_worker worker = {WORKER, &w->worker_out, 0};
+        agx_calls_worker worker = {WORKER, &w->worker_out, 0, NULL};
         agx_rpc_outcome outcome;
         int r = agx_rpc_take(&s->conn.link, said->name, said->payload, w->now, &worker, &outcome);
 

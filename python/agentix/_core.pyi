@@ -18,7 +18,7 @@ class Error(Exception): ...
 class Call:
     id: str
     target: str
-    arguments: bytes | None
+    arguments: bytes | tuple[Any, Any] | None
     context: bytes | None
     stream: int | None
     task: Any
@@ -85,6 +85,7 @@ class Channel:
 # ---- scalars.c ----
 
 def dumps_plain(args: tuple[Any, ...], kwargs: dict[str, Any], /) -> bytes | None: ...
+def dumps_parts(args: tuple[Any, ...], kwargs: dict[str, Any], /) -> bytes | tuple[bytes, bytes, bytes] | None: ...
 def loads_plain(data: bytes, /) -> Any: ...
 
 # ---- brain.c, provider.c ----

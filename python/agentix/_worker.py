@@ -246,7 +246,7 @@ class Worker:
         except BaseException as error:  # noqa: BLE001 - importing is user code
             return self.fail(call, error)
         try:
-            args, kwargs = _load_arguments(call.arguments or b"")
+            args, kwargs = _arguments_of(call)
             call.arguments = None
         except BaseException as error:  # noqa: BLE001 - so is unpickling
             return self._refuse_arguments(call, error)
@@ -681,6 +681,14 @@ def _enter_context(data: bytes) -> None:
     from agentix import _ambient
 
     _ambient.enter(loads(data))
+
+
+def _arguments_of(call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    arguments = call.arguments
+    if isinstance(arguments, tuple):
+        args, kwargs = arguments
+        return tuple(args), dict(kwargs)
+    return _load_arguments(arguments or b"")
 
 
 def _load_arguments(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -198,7 +198,8 @@ static void call_dealloc(call *self)
 static PyMemberDef call_members[] = {
         {"id", T_OBJECT, offsetof(call, id), READONLY, "str"},
         {"target", T_OBJECT, offsetof(call, target), READONLY, "str: module::qualname"},
-        {"arguments", T_OBJECT, offsetof(call, arguments), 0, "bytes, or None once they are decoded"},
+        {"arguments", T_OBJECT, offsetof(call, arguments), 0,
+         "bytes, their pickle; or (args, kwargs) if they came decoded; or None when they are used"},
         {"context", T_OBJECT, offsetof(call, context), READONLY, "bytes | None"},
         {"stream", T_OBJECT, offsetof(call, stream), READONLY, "int, the items that may be sent, or None: no stream"},
         {"task", T_OBJECT, offsetof(call, task), 0, "the asyncio task of an async target, or None"},

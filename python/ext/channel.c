@@ -28,9 +28,9 @@ typedef agx_channel channel;
 /* ---- sending ---- */
 
 /* Sends a whole frame; the caller does not lead, or may lose the lead meanwhile. */
-static int send_now(channel *self, agx_view head, agx_view value)
+static int send_now(channel *self, agx_view head, agx_view value, agx_view tail)
 {
-        return agx_out_send(&self->out, self->fd, head, value);
+        return agx_out_send(&self->out, self->fd, head, value, tail);
 }
 
 static int flush(channel *self, bool *rest)
@@ -69,7 +69,7 @@ static int reply_in_turn(channel *self, agx_buf *reply, bool in_loop)
         if (leads)
                 agx_turns_keep(&self->turns);
         if (!waits)
-                r = send_now(self, agx_buf_view(reply), AGX_VIEW_NULL);
+                r = send_now(self, agx_buf_view(reply), AGX_VIEW_NULL, AGX_VIEW_NULL);
         agx_buf_clear(reply);
         return r;
 }
@@ -89,21 +89,56 @@ enum {
         GOT_ERRNO
 };
 
+/* Where to read to: the places of large bytes, that of a long frame, or else where all frames come. */
+static int places(channel *self, struct iovec to[2])
+{
+        char *at;
+        size_t n;
+
+        if (agx_land_is_open(&self->land))
+                return agx_land_place(&self->land, to);
+        to[0] = (struct iovec){self->bytes, CHANNEL_READ};
+        if (agx_deframer_place(&self->deframer, &at, &n))
+                to[0] = (struct iovec){at, n};
+        return 1;
+}
+
 static int read_more(channel *self, int flags)
 {
+        struct iovec to[2];
+        struct msghdr message = {.msg_iov = to};
         ssize_t n;
 
+        message.msg_iovlen = (size_t)places(self, to);
         do
-                n = recv(self->fd, self->bytes, CHANNEL_READ, flags);
+                n = recvmsg(self->fd, &message, flags);
         while (n < 0 && errno == EINTR);
         if (n < 0 && errno == EAGAIN)
                 return GOT_NOTHING;
         if (n < 0 && errno != ECONNRESET)
                 return GOT_ERRNO;
         if (n <= 0)
-                return agx_deframer_idle(&self->deframer) ? GOT_END : GOT_TRUNCATED;
-        self->in = agx_view_of(self->bytes, (size_t)n);
+                return agx_deframer_idle(&self->deframer) && !agx_land_is_open(&self->land) ? GOT_END : GOT_TRUNCATED;
+        if (agx_land_is_open(&self->land))
+                agx_land_got(&self->land, (size_t)n);
+        else
+                self->in = agx_view_of(to[0].iov_base, (size_t)n);
         return GOT_PAYLOAD;
+}
+
+/* The next payload of what was read; else AGX_FRAME_E_MORE, or as agx_deframer_next(). */
+static int cut(channel *self, agx_view *payload)
+{
+        int r;
+
+        if (agx_land_is_open(&self->land))
+                return agx_land_is_whole(&self->land, payload) ? 0 : AGX_FRAME_E_MORE;
+        r = agx_deframer_next(&self->deframer, &self->in, payload);
+        if (!r)
+                agx_land_forget(&self->land);
+        else if (r == AGX_FRAME_E_MORE)
+                agx_land_begin(&self->land, &self->deframer);
+        return r;
 }
 
 static int next_payload(channel *self, agx_view *payload)
@@ -111,7 +146,7 @@ static int next_payload(channel *self, agx_view *payload)
         bool flushed = false, rest = false;
 
         for (;;) {
-                int r = agx_deframer_next(&self->deframer, &self->in, payload);
+                int r = cut(self, payload);
 
                 if (!r)
                         return GOT_PAYLOAD;
@@ -149,12 +184,26 @@ static PyObject *target_name(channel *self, agx_view name)
         return self->last_target;
 }
 
+/* Its arguments have been received apart from the frame. */
+static bool take_landed(channel *self, agx_ext_call *call)
+{
+        PyObject *arguments = agx_land_take(&self->land);
+
+        if (!arguments)
+                return false;
+        Py_DECREF(call->arguments);
+        call->arguments = arguments;
+        return true;
+}
+
 /* A call that is in the table. */
 static PyObject *enter_call(channel *self, const agx_frame *frame)
 {
         PyObject *target = target_name(self, frame->callable);
         PyObject *call = target ? agx_ext_call_new(self->call_type, frame, target) : NULL;
 
+        if (call && agx_land_is_open(&self->land) && !take_landed(self, (agx_ext_call *)call))
+                Py_CLEAR(call);
         if (call && PyDict_SetItem(self->calls, ((agx_ext_call *)call)->id, call))
                 Py_CLEAR(call);
         return call;
@@ -310,7 +359,7 @@ void agx_channel_reply(channel *self, agx_buf *reply, bool in_loop)
         if (in_loop && self->polling)
                 reply_in_turn(self, reply, true);
         else
-                send_now(self, agx_buf_view(reply), AGX_VIEW_NULL);
+                send_now(self, agx_buf_view(reply), AGX_VIEW_NULL, AGX_VIEW_NULL);
         agx_buf_clear(reply);
         Py_END_ALLOW_THREADS;
 }
@@ -321,14 +370,14 @@ void agx_channel_reply(channel *self, agx_buf *reply, bool in_loop)
 static int payload_at_hand(channel *self, agx_view *payload)
 {
         bool rest = false;
-        int r = agx_deframer_next(&self->deframer, &self->in, payload), got = GOT_PAYLOAD;
+        int r = cut(self, payload), got = GOT_PAYLOAD;
 
         while (r == AGX_FRAME_E_MORE && got == GOT_PAYLOAD) {
                 r = flush(self, &rest);
                 if (!r && !rest)
                         got = read_more(self, MSG_DONTWAIT);
                 if (!r && !rest && got == GOT_PAYLOAD)
-                        r = agx_deframer_next(&self->deframer, &self->in, payload);
+                        r = cut(self, payload);
                 if (rest)
                         return GOT_BLOCKED;
         }
@@ -445,27 +494,56 @@ static PyObject *channel_poll(channel *self, PyObject *again)
 
 /* ---- frames sent ---- */
 
-/* Sends a frame: its head from a buffer, its value, if it has one, from where it lies. */
-PyObject *agx_channel_send(channel *self, const agx_frame *frame)
+/* The head of a frame, whose value, of `n` bytes, is sent from elsewhere. False with an exception set. */
+static bool put_head(agx_buf *head, const agx_frame *frame, size_t n)
 {
-        _cleanup_(agx_buf_deinitp) agx_buf head = AGX_BUF_NULL(SIZE_MAX);
-        bool has_data = frame->kind == AGX_FRAME_SIO_EMIT || frame->kind == AGX_FRAME_PROC_IN;
-        agx_view tail = has_data ? frame->data : frame->value;
-        int r = agx_frame_put_head(&head, frame);
+        int r = agx_frame_put_head(head, frame);
 
         if (r == AGX_FRAME_E_TOO_LARGE)
-                return PyErr_Format(PyExc_OverflowError, "%zu bytes do not fit into a frame of at most %u", tail.n,
-                                    AGX_MAX_MESSAGE);
-        if (r)
-                return PyErr_NoMemory();
+                PyErr_Format(PyExc_OverflowError, "%zu bytes do not fit into a frame of at most %u", n,
+                             AGX_MAX_MESSAGE);
+        else if (r)
+                PyErr_NoMemory();
+        return !r;
+}
+
+static PyObject *send_parts(channel *self, agx_view head, agx_view value, agx_view tail)
+{
+        int r;
+
         Py_BEGIN_ALLOW_THREADS;
-        r = send_now(self, agx_buf_view(&head), tail);
+        r = send_now(self, head, value, tail);
         Py_END_ALLOW_THREADS;
         if (r) {
                 errno = -r;
                 return PyErr_SetFromErrno(PyExc_OSError);
         }
         Py_RETURN_NONE;
+}
+
+/* Sends a frame: its head from a buffer, its value, if it has one, from where it lies. */
+PyObject *agx_channel_send(channel *self, const agx_frame *frame)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf head = AGX_BUF_NULL(SIZE_MAX);
+        bool has_data = frame->kind == AGX_FRAME_SIO_EMIT || frame->kind == AGX_FRAME_PROC_IN;
+        agx_view value = has_data ? frame->data : frame->value;
+
+        if (!put_head(&head, frame, value.n))
+                return NULL;
+        return send_parts(self, agx_buf_view(&head), value, AGX_VIEW_NULL);
+}
+
+PyObject *agx_channel_send_apart(channel *self, agx_view call_id, const agx_scalars_apart *pickle)
+{
+        _cleanup_(agx_buf_deinitp) agx_buf head = AGX_BUF_NULL(SIZE_MAX);
+        size_t n = pickle->n_before + pickle->bytes.n + pickle->after.n;
+        agx_frame frame = {.kind = AGX_FRAME_RESULT, .call_id = call_id, .value = agx_view_of(pickle->bytes.p, n)};
+
+        if (!put_head(&head, &frame, n))
+                return NULL;
+        if (agx_buf_append(&head, pickle->before, pickle->n_before))
+                return PyErr_NoMemory();
+        return send_parts(self, agx_buf_view(&head), pickle->bytes, pickle->after);
 }
 
 PyDoc_STRVAR(send_ready_doc,
@@ -638,6 +716,7 @@ static int channel_init(channel *self, PyTypeObject *type, int fd)
         agx_turns_init(&self->turns, fd);
         agx_out_init(&self->out, CHANNEL_GATHER);
         agx_deframer_init(&self->deframer, AGX_MAX_MESSAGE);
+        agx_land_init(&self->land);
         self->call_type = module ? (PyTypeObject *)PyObject_GetAttrString(module, "Call") : NULL;
         self->async_type = module ? agx_channel_async_type(module) : NULL;
         if (!self->call_type || !self->async_type || agx_channel_init_short(self))
@@ -706,6 +785,7 @@ static void channel_dealloc(channel *self)
 
         PyObject_GC_UnTrack(self);
         channel_clear(self);
+        agx_land_deinit(&self->land);
         agx_deframer_deinit(&self->deframer);
         free(self->bytes);
         agx_turns_deinit(&self->turns);

@@ -9,6 +9,7 @@
 #define AGX_EXT_CHANNEL_H
 
 #include "call.h"
+#include "land.h"
 #include "out.h"
 #include "turns.h"
 
@@ -39,7 +40,8 @@ typedef struct agx_channel {
         agx_turns turns;
         agx_out out;
         agx_deframer deframer;
-        agx_view in; /* read, not yet cut into frames; lies in `bytes` */
+        agx_land land; /* the call that is being received, if it has large bytes */
+        agx_view in;   /* read, not yet cut into frames; lies in `bytes` */
         char *bytes;
         PyObject *last_target; /* str: the name that the last call had */
         PyObject *handed;  /* a call that the loop has read and a thread has to run: the next leader's frame, or NULL */
@@ -82,6 +84,8 @@ PyObject *agx_channel_receive(agx_channel *self, agx_buf *reply, bool back);
 void agx_channel_reply(agx_channel *self, agx_buf *reply, bool in_loop);
 /* Sends a frame and what waited before it. NULL with an exception set. */
 PyObject *agx_channel_send(agx_channel *self, const agx_frame *frame);
+/* Sends a RESULT whose value is that pickle, of an object that somebody holds. Likewise. */
+PyObject *agx_channel_send_apart(agx_channel *self, agx_view call_id, const agx_scalars_apart *pickle);
 
 /* channel_procs.c */
 

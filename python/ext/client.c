@@ -369,10 +369,23 @@ static void refuse(client_core *core)
         Py_XDECREF(error);
 }
 
+/* What is sent: bytes, or three of them in a tuple. */
+static void parts_view(PyObject *arguments, agx_view parts[3])
+{
+        parts[0] = parts[2] = AGX_VIEW_NULL;
+        if (!PyTuple_Check(arguments)) {
+                parts[1] = bytes_view(arguments);
+                return;
+        }
+        for (int i = 0; i < 3; ++i)
+                parts[i] = bytes_view(PyTuple_GetItem(arguments, i));
+}
+
 client_pending *client_start(client_core *core, PyObject *name, PyObject *arguments, PyObject *context)
 {
         agx_client_call *call = NULL;
         client_pending *p;
+        agx_view parts[3];
         const char *text;
         Py_ssize_t size;
         int r;
@@ -385,9 +398,10 @@ client_pending *client_start(client_core *core, PyObject *name, PyObject *argume
         p = text && bind_loop(core) == 0 ? client_pending_new(core, name, arguments, context) : NULL;
         if (!p)
                 return NULL;
-        r = agx_client_start_stream(core->client, agx_view_of(text, (size_t)size), bytes_view(arguments),
-                                    context ? bytes_view(context) : AGX_VIEW_NULL, AGX_CLIENT_STREAM_WINDOW,
-                                    core->allowed_ms, p, look(core), &call);
+        parts_view(arguments, parts);
+        r = agx_client_start_parts(core->client, agx_view_of(text, (size_t)size), parts,
+                                   context ? bytes_view(context) : AGX_VIEW_NULL, AGX_CLIENT_STREAM_WINDOW,
+                                   core->allowed_ms, p, look(core), &call);
         return begun(core, p, r, call);
 }
 

@@ -45,7 +45,7 @@ static PyObject *name_of(client_core *core, PyObject *fn)
 
 static PyObject *pickled(client_core *core, PyObject *args, PyObject *kwargs)
 {
-        PyObject *bytes = agx_scalars_dump_call(args, kwargs), *both, *protocol;
+        PyObject *bytes = agx_scalars_dump_call_parts(args, kwargs), *both, *protocol;
 
         if (bytes)
                 return bytes;

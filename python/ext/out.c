@@ -12,7 +12,7 @@
 enum { ROUNDS_MAX = 4 };
 
 typedef struct parts {
-        struct iovec at[3];
+        struct iovec at[4];
         size_t n, first;
 } parts;
 
@@ -82,7 +82,7 @@ static int send_rest(agx_out *o, int fd, parts *p)
         return r;
 }
 
-static int send_waiting_and(agx_out *o, int fd, agx_view head, agx_view value)
+static int send_waiting_and(agx_out *o, int fd, agx_view head, agx_view value, agx_view tail)
 {
         parts p = {.n = 0};
         int r;
@@ -91,6 +91,7 @@ static int send_waiting_and(agx_out *o, int fd, agx_view head, agx_view value)
                 add(&p, o->waiting.data + o->waiting.head, o->waiting.len);
         add(&p, head.p, head.n);
         add(&p, value.p, value.n);
+        add(&p, tail.p, tail.n);
         r = send_parts(fd, &p, MSG_DONTWAIT);
         if (!r && !is_done(&p))
                 return send_rest(o, fd, &p);
@@ -109,7 +110,7 @@ static bool join(agx_out *o, agx_view head, agx_view value)
         return !value.n && o->sending && takes_more(o) && !agx_buf_append_view(&o->waiting, head);
 }
 
-int agx_out_send(agx_out *o, int fd, agx_view head, agx_view value)
+int agx_out_send(agx_out *o, int fd, agx_view head, agx_view value, agx_view tail)
 {
         int r = 0;
 
@@ -120,9 +121,9 @@ int agx_out_send(agx_out *o, int fd, agx_view head, agx_view value)
                         pthread_cond_wait(&o->done, &o->lock);
                 --o->queued;
                 o->rounds = 0;
-                r = send_waiting_and(o, fd, head, value);
+                r = send_waiting_and(o, fd, head, value, tail);
                 for (; !r && o->waiting.len && !o->queued; ++o->rounds)
-                        r = send_waiting_and(o, fd, AGX_VIEW_NULL, AGX_VIEW_NULL);
+                        r = send_waiting_and(o, fd, AGX_VIEW_NULL, AGX_VIEW_NULL, AGX_VIEW_NULL);
                 pthread_cond_signal(&o->done);
         }
         pthread_mutex_unlock(&o->lock);

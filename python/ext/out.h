@@ -24,8 +24,8 @@ typedef struct agx_out {
 void agx_out_init(agx_out *o, size_t max);
 void agx_out_deinit(agx_out *o);
 
-/* Sends a frame, in one or two pieces, after what waits. May wait for long. 0 or -errno, after which the stream is broken. */
-int agx_out_send(agx_out *o, int fd, agx_view head, agx_view value);
+/* Sends a frame, in up to three pieces, after what waits. May wait for long. 0 or -errno, after which the stream is broken. */
+int agx_out_send(agx_out *o, int fd, agx_view head, agx_view value, agx_view tail);
 /* For the thread that reads: lets a frame wait until it flushes, which it must do next. False: there is no room. */
 bool agx_out_put(agx_out *o, agx_view frame);
 /* For the thread that reads: sends what goes out at once. `rest`: something is left, and nobody but the caller sends it.

@@ -16,7 +16,7 @@
 enum {
         LONGEST = 512, /* bytes of a pickle, but for those of bytes */
         STEPS = 512,   /* opcodes of one that is read */
-        DEEPEST = 24,  /* values on the reader's stack, and str and bytes in what is written */
+        DEEPEST = AGX_SCALARS_DEEPEST,
         STR_LENGTH = 255,
         SMALL_BYTES = 64, /* bytes that are written with the rest */
         NO_MARK = -1,
@@ -32,6 +32,9 @@ typedef struct writer {
         PyObject *object; /* what is written into, the second time */
         PyObject *seen[DEEPEST];
         int n_seen;
+        bool may_split;
+        PyObject *split; /* large bytes that are left out, borrowed, */
+        size_t at_split; /* and where */
         unsigned char bytes[LONGEST];
 } writer;
 
@@ -118,6 +121,11 @@ static bool put_bytes(writer *w, PyObject *value)
 
         if ((v.n && !is_new(w, value)) || !put(w, op, bytes_op(op, v.n)))
                 return false;
+        if (w->may_split && !w->split && v.n >= AGX_SCALARS_APART) {
+                w->split = value;
+                w->at_split = (size_t)(w->at - w->bytes);
+                return true;
+        }
         if (!w->object && v.n > SMALL_BYTES) {
                 w->apart += v.n;
                 return true;
@@ -210,22 +218,45 @@ static PyObject *write_apart(writer *w, PyObject *value, PyObject *kwargs)
         return w->object;
 }
 
+static void begin_writing(writer *w)
+{
+        w->at = w->bytes;
+        w->end = w->bytes + sizeof(w->bytes);
+        w->apart = 0;
+        w->n_seen = 0;
+        w->object = NULL;
+        w->may_split = false;
+        w->split = NULL;
+}
+
 static PyObject *dump(PyObject *value, PyObject *kwargs)
 {
         PyObject *bytes = NULL;
         writer w;
 
-        w.at = w.bytes;
-        w.end = w.bytes + sizeof(w.bytes);
-        w.apart = 0;
-        w.n_seen = 0;
-        w.object = NULL;
+        begin_writing(&w);
         if (put_all(&w, value, kwargs))
                 bytes = w.apart ? write_apart(&w, value, kwargs)
                                 : PyBytes_FromStringAndSize((char *)w.bytes, w.at - w.bytes);
         if (!bytes)
                 PyErr_Clear();
         return bytes;
+}
+
+bool agx_scalars_dump_apart(PyObject *value, agx_scalars_apart *apart)
+{
+        unsigned char op[9];
+        size_t n;
+
+        if (!PyBytes_CheckExact(value) || PyBytes_Size(value) < AGX_SCALARS_APART)
+                return false;
+        apart->bytes = agx_view_of(PyBytes_AsString(value), (size_t)PyBytes_Size(value));
+        n = bytes_op(op, apart->bytes.n);
+        memcpy(apart->before, "\x80\x05", 2);
+        memcpy(apart->before + 2, op, n);
+        apart->n_before = 2 + n;
+        apart->after = AGX_VIEW(".");
+        return true;
 }
 
 PyObject *agx_scalars_dump(PyObject *value)
@@ -238,14 +269,36 @@ PyObject *agx_scalars_dump_call(PyObject *args, PyObject *kwargs)
         return dump(args, kwargs);
 }
 
+/* In three parts, or NULL, perhaps with an exception. */
+static PyObject *split_call(PyObject *args, PyObject *kwargs)
+{
+        PyObject *parts;
+        writer w;
+
+        begin_writing(&w);
+        w.may_split = true;
+        if (!put_all(&w, args, kwargs) || !w.split || w.apart)
+                return NULL;
+        Py_INCREF(w.split); /* as above */
+        parts = Py_BuildValue("(y#Oy#)", w.bytes, (Py_ssize_t)w.at_split, w.split, w.bytes + w.at_split,
+                              (Py_ssize_t)(w.at - w.bytes) - (Py_ssize_t)w.at_split);
+        Py_DECREF(w.split);
+        return parts;
+}
+
+PyObject *agx_scalars_dump_call_parts(PyObject *args, PyObject *kwargs)
+{
+        PyObject *parts = split_call(args, kwargs);
+
+        if (parts)
+                return parts;
+        PyErr_Clear();
+        return dump(args, kwargs);
+}
+
 /* ---- reading ---- */
 
-typedef struct reader {
-        const unsigned char *at, *end;
-        int n;    /* values on the stack */
-        int mark; /* how many lay there at the mark, or NO_MARK */
-        PyObject *stack[DEEPEST];
-} reader;
+typedef agx_scalars_reader reader;
 
 static bool push(reader *r, PyObject *value)
 {
@@ -421,12 +474,39 @@ static bool skip_frame(reader *r)
         return p && n == (uint64_t)(r->end - r->at) + 1;
 }
 
+static bool next_step(reader *r)
+{
+        return ++r->steps <= STEPS && step(r, *r->at++);
+}
+
+static bool has_begun_well(agx_view pickle)
+{
+        const unsigned char *p = (const unsigned char *)pickle.p;
+
+        return pickle.n >= 4 && p[0] == 0x80 && (p[1] == 4 || p[1] == 5);
+}
+
+void agx_scalars_drop(reader *r)
+{
+        while (r->n)
+                Py_DECREF(r->stack[--r->n]);
+}
+
+/* The value, if all is read and all was well. */
+static PyObject *take_value(reader *r, bool ok)
+{
+        PyObject *value = ok && r->n == 1 && r->mark == NO_MARK ? r->stack[--r->n] : NULL;
+
+        agx_scalars_drop(r);
+        if (!value)
+                PyErr_Clear();
+        return value;
+}
+
 PyObject *agx_scalars_load(agx_view pickle)
 {
         reader r = {.at = (const unsigned char *)pickle.p, .mark = NO_MARK};
-        PyObject *value = NULL;
-        int steps = 0;
-        bool ok = pickle.n >= 4 && r.at[0] == 0x80 && (r.at[1] == 4 || r.at[1] == 5) && pickle.p[pickle.n - 1] == '.';
+        bool ok = has_begun_well(pickle) && pickle.p[pickle.n - 1] == '.';
 
         if (!ok)
                 return NULL;
@@ -434,14 +514,57 @@ PyObject *agx_scalars_load(agx_view pickle)
         r.at += 2;
         ok = skip_frame(&r);
         while (ok && r.at < r.end)
-                ok = ++steps <= STEPS && step(&r, *r.at++);
-        if (ok && r.n == 1 && r.mark == NO_MARK)
-                value = r.stack[--r.n];
-        while (r.n)
-                Py_DECREF(r.stack[--r.n]);
-        if (!value)
-                PyErr_Clear();
-        return value;
+                ok = next_step(&r);
+        return take_value(&r, ok);
+}
+
+/* ---- reading while it comes ---- */
+
+/* The length of the bytes that the next opcode is the head of, and how long that is; 0: it is another one. */
+static size_t head_of_bytes(const reader *r, uint64_t *n)
+{
+        size_t width = *r->at == 'B' ? 4 : *r->at == 0x8e ? 8 : 0;
+
+        *n = 0;
+        if (!width || (size_t)(r->end - r->at) < 1 + width)
+                return 0;
+        for (size_t i = width; i > 0; --i)
+                *n = *n << 8 | r->at[i];
+        return 1 + width;
+}
+
+bool agx_scalars_begin(reader *r, agx_view begun, size_t total, size_t *from, size_t *n)
+{
+        const unsigned char *start = (const unsigned char *)begun.p;
+        bool ok = has_begun_well(begun);
+
+        *r = (reader){.at = start + 2, .end = start + begun.n, .mark = NO_MARK};
+        while (ok && r->at < r->end) {
+                uint64_t size;
+                size_t head = head_of_bytes(r, &size);
+
+                if (head && size > (size_t)(r->end - r->at) - head) { /* they are not all there: this is the place */
+                        *from = (size_t)(r->at - start) + head;
+                        *n = (size_t)size;
+                        if (*from < total && size < total - *from)
+                                return true;
+                        break;
+                }
+                ok = next_step(r);
+        }
+        take_value(r, false);
+        return false;
+}
+
+PyObject *agx_scalars_finish(reader *r, PyObject *bytes, agx_view rest)
+{
+        bool ok = rest.n && rest.p[rest.n - 1] == '.' && push(r, Py_NewRef(bytes));
+
+        r->at = (const unsigned char *)rest.p;
+        r->end = r->at + rest.n - 1;
+        while (ok && r->at < r->end)
+                ok = next_step(r);
+        return take_value(r, ok);
 }
 
 /* ---- for Python ---- */
@@ -457,6 +580,19 @@ static PyObject *dumps_call(PyObject *module, PyObject *const *args, Py_ssize_t 
         }
         bytes = agx_scalars_dump_call(args[0], args[1]);
         return bytes ? bytes : Py_NewRef(Py_None);
+}
+
+static PyObject *dumps_parts(PyObject *module, PyObject *const *args, Py_ssize_t n)
+{
+        PyObject *parts;
+
+        (void)module;
+        if (n != 2 || !PyTuple_CheckExact(args[0]) || !PyDict_CheckExact(args[1])) {
+                PyErr_SetString(PyExc_TypeError, "dumps_parts(args: tuple, kwargs: dict)");
+                return NULL;
+        }
+        parts = agx_scalars_dump_call_parts(args[0], args[1]);
+        return parts ? parts : Py_NewRef(Py_None);
 }
 
 static PyObject *loads_plain(PyObject *module, PyObject *data)
@@ -475,6 +611,9 @@ static PyObject *loads_plain(PyObject *module, PyObject *data)
 static PyMethodDef functions[] = {
         {"dumps_plain", (PyCFunction)(void (*)(void))dumps_call, METH_FASTCALL,
          "dumps_plain(args, kwargs, /)\n--\n\nThe pickle of (args, kwargs) if they are as plain as most; else None."},
+        {"dumps_parts", (PyCFunction)(void (*)(void))dumps_parts, METH_FASTCALL,
+         "dumps_parts(args, kwargs, /)\n--\n\nThe same, or three parts of it if there are large bytes in it: the "
+         "second."},
         {"loads_plain", loads_plain, METH_O,
          "loads_plain(data, /)\n--\n\nThe value of a pickle of None, bool, int, float, str, bytes and tuples of them; "
          "else "

@@ -151,10 +151,29 @@ static void answer(agx_channel *self, agx_ext_call *call, PyObject *pickled, agx
         Py_XDECREF(sent);
 }
 
+/* Large bytes, of which no pickle is made. */
+static void answer_apart(agx_channel *self, agx_ext_call *call, const agx_scalars_apart *pickle)
+{
+        Py_ssize_t n_id;
+        const char *id = PyUnicode_AsUTF8AndSize(call->id, &n_id);
+        PyObject *sent = id ? agx_channel_send_apart(self, agx_view_of(id, (size_t)n_id), pickle) : NULL;
+
+        if (!sent)
+                leave_to_rest(self, call, "unsent", NULL);
+        Py_XDECREF(sent);
+}
+
 static void finish(agx_channel *self, agx_ext_call *call, PyObject *value, agx_buf *reply)
 {
-        PyObject *pickled = agx_scalars_dump(value), *error;
+        PyObject *pickled, *error;
+        agx_scalars_apart apart;
 
+        if (agx_scalars_dump_apart(value, &apart)) {
+                if (take_off(self, call))
+                        answer_apart(self, call, &apart);
+                return;
+        }
+        pickled = agx_scalars_dump(value);
         if (!pickled)
                 pickled = PyObject_CallFunctionObjArgs(self->dumps, value, self->protocol, NULL);
         if (pickled) {
@@ -210,6 +229,8 @@ static PyObject *load_arguments(agx_channel *self, PyObject *arguments)
         Py_ssize_t n;
         char *p;
 
+        if (PyTuple_CheckExact(arguments))
+                return Py_NewRef(arguments);
         if (PyBytes_AsStringAndSize(arguments, &p, &n))
                 return NULL;
         loaded = agx_scalars_load(agx_view_of(p, (size_t)n));

@@ -163,7 +163,7 @@ void agx_fastlink_send(agx_client *c, agx_client_conn *conn)
         conn->value = (agx_fast_value){.kind = AGX_FAST_CALL,
                                        .stream = conn->stream,
                                        .word = (uint32_t)wait,
-                                       .parts = {agx_buf_view(&conn->http.out), conn->http.tail}};
+                                       .parts = {agx_buf_view(&conn->http.out), conn->http.tail, conn->after}};
         agx_fast_send(conn->carrier->fast, &conn->value);
         wish_write(c, conn->carrier);
 }

@@ -111,7 +111,7 @@ void agx_pool_close(agx_client *c, agx_client_conn *conn)
         conn->call = NULL;
         agx_fastlink_withdraw(c, conn);
         agx_fastlink_leave(c, conn);
-        conn->http.tail = AGX_VIEW_NULL; /* borrowed from a call that may go any moment */
+        conn->http.tail = conn->after = AGX_VIEW_NULL; /* borrowed from a call that may go any moment */
         agx_buf_clear(&conn->http.out);
         agx_buf_clear(&conn->http.body);
         agx_list_unlink(&conn->write);

@@ -137,8 +137,29 @@ static void put_acks(agx_client *c, agx_mp_writer *w, size_t n)
                 agx_mp_put_str(w, agx_calls_id(c, c->acks[(c->ack_first + i) % AGX_CLIENT_ACKS_KEPT], id));
 }
 
+int agx_request_whole(agx_client_call *call)
+{
+        size_t n = call->before.n + call->arguments.n + call->after.n;
+        int r;
+
+        if (n == call->arguments.n)
+                return 0;
+        call->whole = AGX_BUF_NULL(n);
+        r = agx_buf_append_view(&call->whole, call->before);
+        if (!r)
+                r = agx_buf_append_view(&call->whole, call->arguments);
+        if (!r)
+                r = agx_buf_append_view(&call->whole, call->after);
+        if (r)
+                return agx_trace(-ENOMEM);
+        call->arguments = agx_buf_view(&call->whole);
+        call->before = call->after = AGX_VIEW_NULL;
+        return 0;
+}
+
 /* The body but for arguments that are sent from where they lie; these come last. */
-static int put_body(agx_client *c, const agx_client_call *call, agx_view arguments, size_t n_acks, bool apart)
+static int put_body(agx_client *c, const agx_client_call *call, agx_view arguments, size_t around, size_t n_acks,
+                    bool apart)
 {
         agx_mp_writer w = agx_mp_writer_on(&c->scratch);
         char id[AGX_CLIENT_ID_MAX + 1];
@@ -160,7 +181,7 @@ static int put_body(agx_client *c, const agx_client_call *call, agx_view argumen
         }
         agx_mp_put_str(&w, AGX_VIEW("arguments"));
         if (apart)
-                agx_mp_put_bin_head(&w, arguments.n);
+                agx_mp_put_bin_head(&w, arguments.n + around);
         else
                 agx_mp_put_bin(&w, arguments);
         return agx_mp_writer_end(&w);
@@ -183,21 +204,28 @@ static int put_request(agx_client *c, agx_httpconn *http, size_t length, bool fa
 
 int agx_request_call(agx_client *c, agx_client_conn *conn, agx_client_call *call)
 {
+        bool in_parts = conn->carrier && call->arguments.n > AGX_CLIENT_INLINE_MAX;
+        int r = call->accepted || in_parts ? 0 : agx_request_whole(call);
         agx_view arguments = call->accepted ? AGX_VIEW("") : call->arguments;
+        size_t around = call->accepted ? 0 : call->before.n + call->after.n;
         size_t n_acks = c->n_acks < AGX_CLIENT_ACKS_SENT ? c->n_acks : AGX_CLIENT_ACKS_SENT;
         bool apart = arguments.n > AGX_CLIENT_INLINE_MAX;
         agx_httpconn *http = &conn->http;
         size_t length;
-        int r;
 
+        if (r)
+                return r;
         if (arguments.n > AGX_MAX_MESSAGE || call->callable.n > AGX_MAX_CALLABLE)
                 return AGX_BUF_E_FULL;
         agx_buf_clear(&c->scratch);
         agx_httpconn_begin(http, AGX_MAX_MESSAGE);
-        r = put_body(c, call, arguments, n_acks, apart);
+        r = put_body(c, call, arguments, around, n_acks, apart);
+        if (!r && around)
+                r = agx_buf_append_view(&c->scratch, call->before);
         if (r)
                 return r;
-        length = c->scratch.len + (apart ? arguments.n : 0);
+        conn->after = around ? call->after : AGX_VIEW_NULL;
+        length = c->scratch.len + conn->after.n + (apart ? arguments.n : 0);
         if (length > AGX_MAX_MESSAGE)
                 return AGX_BUF_E_FULL;
         r = put_request(c, http, length, conn->carrier != NULL);

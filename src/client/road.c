@@ -650,6 +650,7 @@ static int say_credits(agx_client *c)
 
 static int put_call(agx_client *c, agx_client_call *call)
 {
+        int r = agx_request_whole(call);
         bool apart = call->arguments.n > AGX_CLIENT_INLINE_MAX;
         char id[AGX_CLIENT_ID_MAX + 1];
         agx_mp_writer w = scratch(c);
@@ -660,8 +661,9 @@ static int put_call(agx_client *c, agx_client_call *call)
                                .context = call->context,
                                .has_stream = call->window > 0,
                                .stream = call->window};
-        int r;
 
+        if (r)
+                return r;
         if (call->arguments.n > AGX_MAX_MESSAGE || call->callable.n > AGX_MAX_CALLABLE)
                 return AGX_SIOLINK_E_TOO_LARGE;
         if (apart)

@@ -69,6 +69,7 @@ static void free_call(agx_client_call *call)
 {
         agx_flow_deinit(call);
         agx_buf_deinit(&call->body);
+        agx_buf_deinit(&call->whole);
         free(call);
 }
 
@@ -130,6 +131,14 @@ int agx_client_start(agx_client *c, agx_view callable, agx_view arguments, agx_v
 int agx_client_start_stream(agx_client *c, agx_view callable, agx_view arguments, agx_view context, uint64_t window,
                             uint64_t deadline_ms, void *user, uint64_t now_ms, agx_client_call **callp)
 {
+        const agx_view parts[3] = {AGX_VIEW_NULL, arguments, AGX_VIEW_NULL};
+
+        return agx_client_start_parts(c, callable, parts, context, window, deadline_ms, user, now_ms, callp);
+}
+
+int agx_client_start_parts(agx_client *c, agx_view callable, const agx_view arguments[3], agx_view context,
+                           uint64_t window, uint64_t deadline_ms, void *user, uint64_t now_ms, agx_client_call **callp)
+{
         agx_client_call *call;
         int r;
 
@@ -137,7 +146,9 @@ int agx_client_start_stream(agx_client *c, agx_view callable, agx_view arguments
         if (r)
                 return r;
         call->callable = callable;
-        call->arguments = arguments;
+        call->before = arguments[0];
+        call->arguments = arguments[1];
+        call->after = arguments[2];
         call->context = context;
         call->window = window;
         call->allowed_ms = deadline_ms;

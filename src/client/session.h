@@ -101,6 +101,9 @@ int agx_client_start(agx_client *client, agx_view callable, agx_view arguments, 
 /* The same for a call that may turn out to be a stream, whose items the host takes `window` at a time; 0: it takes none. */
 int agx_client_start_stream(agx_client *client, agx_view callable, agx_view arguments, agx_view context,
                             uint64_t window, uint64_t deadline_ms, void *user, uint64_t now_ms, agx_client_call **call);
+/* Likewise, of arguments in three runs of bytes, one after the other, of which the first and the last are small. */
+int agx_client_start_parts(agx_client *client, agx_view callable, const agx_view arguments[3], agx_view context,
+                           uint64_t window, uint64_t deadline_ms, void *user, uint64_t now_ms, agx_client_call **call);
 /* Asks GET /health. Outcomes HEALTH, UNREACHABLE, NO_MEMORY. */
 int agx_client_ask_health(agx_client *client, void *user, uint64_t now_ms, agx_client_call **call);
 /* Waits for a proven connection. Outcomes CONNECTED, UNREACHABLE, NO_MEMORY. */

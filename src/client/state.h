@@ -48,6 +48,8 @@ struct agx_client_call {
         call_state state;
         agx_view callable;
         agx_view arguments;
+        agx_view before, after; /* what goes with them: parts of one run of bytes, of which the ends are small */
+        agx_buf whole;          /* that run, where it had to be put together */
         agx_view context;
         void *user;
         uint64_t counter;      /* of its id; 0: never sent */
@@ -119,6 +121,7 @@ struct agx_client_conn {
         agx_ws_opening opening;    /* ASKING */
         agx_client_conn *carrier;  /* of a stream */
         uint32_t stream;           /* its number; 0: none yet */
+        agx_view after;            /* likewise, behind http.tail */
         agx_fast_value value;      /* its request */
         void *user;
 };
@@ -341,6 +344,8 @@ int agx_request_put_fields(agx_buf *out, const agx_client_config *config);
 int agx_request_heads(agx_client *c, const agx_client_config *config);
 /* 0, AGX_BUF_E_FULL: too large to be sent, -ENOMEM */
 int agx_request_call(agx_client *c, agx_client_conn *conn, agx_client_call *call);
+/* Puts arguments that are in parts together, for a road that does not take them so. 0 or -ENOMEM. */
+int agx_request_whole(agx_client_call *call);
 int agx_request_health(agx_client *c, agx_client_conn *conn);
 int agx_request_fast(agx_client *c, agx_client_conn *conn);
 

@@ -219,7 +219,7 @@ uint32_t agx_fast_goes_on(const agx_fast *f, size_t *n)
 
 static uint64_t size_of(const agx_fast_value *v)
 {
-        return (uint64_t)v->parts[0].n + v->parts[1].n;
+        return (uint64_t)v->parts[0].n + v->parts[1].n + v->parts[2].n;
 }
 
 static agx_fast_lane lane_of(const agx_fast_value *v)
@@ -355,13 +355,21 @@ static int put_frame(agx_fast *f, agx_view *body)
         return r > 0 ? agx_trace(-ENOMEM) : r;
 }
 
-/* The bytes of a value that are not framed yet, as two views. */
+/* The bytes of a value that are not framed yet: the next two runs of them. */
 static void rest_of(const agx_fast_value *v, agx_view rest[2])
 {
-        size_t first = v->done < v->parts[0].n ? (size_t)v->done : v->parts[0].n;
+        uint64_t done = v->done;
+        size_t n = 0;
 
-        rest[0] = agx_view_from(v->parts[0], first);
-        rest[1] = agx_view_from(v->parts[1], (size_t)v->done - first);
+        rest[0] = rest[1] = AGX_VIEW_NULL;
+        for (size_t i = 0; n < 2 && i < sizeof(v->parts) / sizeof(*v->parts); ++i) {
+                agx_view part = v->parts[i];
+                size_t past = done < part.n ? (size_t)done : part.n;
+
+                done -= past;
+                if (past < part.n)
+                        rest[n++] = agx_view_from(part, past);
+        }
 }
 
 static void copy_into(agx_fast *f, size_t *n, agx_view bytes)
@@ -371,7 +379,7 @@ static void copy_into(agx_fast *f, size_t *n, agx_view bytes)
         *n += bytes.n;
 }
 
-/* How much of `v` goes into its next frame: the first view is copied behind the head, the second is sent from where it lies. */
+/* How much of `v` goes into its next frame: small runs are copied behind the head, a large one is sent from where it lies. */
 static void choose(const agx_fast_value *v, agx_view copied[2], agx_view *sent)
 {
         agx_view rest[2];

@@ -62,7 +62,7 @@ typedef struct agx_fast_value {
         agx_fast_kind kind;
         uint32_t stream;
         uint32_t word;
-        agx_view parts[2]; /* one after the other */
+        agx_view parts[3]; /* one after the other */
         void *owner;
         /* ---- */
         agx_list node;

@@ -382,6 +382,20 @@ bool agx_deframer_place(agx_deframer *d, char **place, size_t *n)
         return true;
 }
 
+bool agx_deframer_begun(const agx_deframer *d, agx_view *begun, size_t *total)
+{
+        if (d->emptied || d->partial.len < HEADER)
+                return false;
+        *begun = agx_buf_view(&d->partial);
+        *total = HEADER + announced(begun->p);
+        return true;
+}
+
+void agx_deframer_drop(agx_deframer *d)
+{
+        agx_buf_clear(&d->partial);
+}
+
 bool agx_deframer_idle(const agx_deframer *d)
 {
         return d->emptied || !d->partial.len;

@@ -102,6 +102,11 @@ int agx_deframer_next(agx_deframer *d, agx_view *in, agx_view *payload);
 /* A place of its own for the next bytes of a large unfinished frame, never beyond its end: false if it is not in one. What
  * is read there is given to agx_deframer_next() as input like any other, and need not be moved. */
 bool agx_deframer_place(agx_deframer *d, char **place, size_t *n);
+/* The frame at hand, if it is not whole: its bytes so far, header included, and how many it will have, as it says. They live until
+ * the next verb. */
+bool agx_deframer_begun(const agx_deframer *d, agx_view *begun, size_t *total);
+/* Forgets it: the caller reads the rest himself. */
+void agx_deframer_drop(agx_deframer *d);
 /* Whether the stream stands between frames, which is where an orderly end may come. */
 bool agx_deframer_idle(const agx_deframer *d);
 

@@ -182,15 +182,36 @@ static agx_call *end_with_error(agx_calls *c, agx_call *call, agx_fault fault)
 
 /* ---- begins ---- */
 
+static agx_frame frame_of(const agx_call_request *request)
+{
+        return (agx_frame){.kind = AGX_FRAME_CALL,
+                           .call_id = request->call_id,
+                           .callable = request->callable,
+                           .arguments = request->arguments,
+                           .context = request->context,
+                           .has_stream = request->has_stream,
+                           .stream = request->stream};
+}
+
 static int put_frame(agx_buf *out, const agx_call_request *request)
 {
-        return agx_frame_put(out, &(agx_frame){.kind = AGX_FRAME_CALL,
-                                               .call_id = request->call_id,
-                                               .callable = request->callable,
-                                               .arguments = request->arguments,
-                                               .context = request->context,
-                                               .has_stream = request->has_stream,
-                                               .stream = request->stream});
+        agx_frame frame = frame_of(request);
+
+        return agx_frame_put(out, &frame);
+}
+
+/* Large arguments stay where they are, if the shell can do with them. */
+static int feed(const agx_calls_worker *worker, const agx_call_request *request)
+{
+        agx_frame frame = frame_of(request);
+        int r;
+
+        if (!worker->tail || request->arguments.n < TAKE_OVER_MIN)
+                return agx_frame_put(worker->out, &frame);
+        r = agx_frame_put_head(worker->out, &frame);
+        if (!r)
+                *worker->tail = request->arguments;
+        return r;
 }
 
 static int hold(agx_calls *c, agx_call *call, const agx_call_request *request)
@@ -230,7 +251,7 @@ static int begin(agx_calls *c, agx_call *call, const agx_call_request *request, 
         t = make_tally(c, worker->number);
         if (!t)
                 return agx_trace(-ENOMEM);
-        r = put_frame(worker->out, request);
+        r = feed(worker, request);
         if (!r)
                 start(c, call, t);
         return r;

@@ -39,7 +39,8 @@ typedef struct agx_calls {
 typedef struct agx_calls_worker {
         uint64_t number;
         agx_buf *out;
-        size_t queued; /* bytes on their way to it */
+        size_t queued;  /* bytes on their way to it */
+        agx_view *tail; /* NULL, or where a large CALL leaves the end of its frame: send it right behind `out` */
 } agx_calls_worker;
 
 typedef enum agx_submit {

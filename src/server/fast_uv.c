@@ -166,12 +166,16 @@ static int submit(agx_http *h, agx_fast_stream *s)
         agx_server *server = h->server;
         agx_calls_worker worker;
         bool ready = agx_server_worker(server, &worker);
+        agx_view tail = AGX_VIEW_NULL;
         agx_submit verdict;
         agx_fault fault;
         agx_call *call;
-        int r = agx_calls_submit(&server->calls, &s->request, agx_fastconn_session(&h->fast->conn), now_of(h),
-                                 ready ? &worker : NULL, &verdict, &call, &fault);
+        int r;
 
+        worker.tail = &tail;
+        r = agx_calls_submit(&server->calls, &s->request, agx_fastconn_session(&h->fast->conn), now_of(h),
+                             ready ? &worker : NULL, &verdict, &call, &fault);
+        agx_server_worker_give(server, &s->body, tail);
         agx_fastconn_submitted(s);
         if (r)
                 return agx_fastconn_reply_unavailable(s);

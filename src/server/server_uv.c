@@ -48,7 +48,7 @@ bool agx_server_worker(agx_server *s, agx_calls_worker *worker)
 
         if (!w)
                 return false;
-        *worker = (agx_calls_worker){w->number, agx_stream_out(&w->channel), agx_stream_queued(&w->channel)};
+        *worker = (agx_calls_worker){w->number, agx_stream_out(&w->channel), agx_stream_queued(&w->channel), NULL};
         return true;
 }
 
@@ -65,6 +65,27 @@ static void note_large(agx_server *s, size_t n)
 {
         if (n >= LARGE_BYTES)
                 agx_deadline_set(&s->rest, agx_loop_now(&s->loop) + REST_MS);
+}
+
+static int give(agx_stream *channel, agx_buf *body, agx_view tail)
+{
+        const char *start = (const char *)body->data;
+        bool done;
+
+        if (!start || tail.p < start || tail.p >= start + body->cap)
+                return agx_stream_send(channel, tail, &done);
+        body->head = (size_t)(tail.p - start);
+        body->len = tail.n;
+        return agx_stream_give(channel, body);
+}
+
+void agx_server_worker_give(agx_server *s, agx_buf *body, agx_view tail)
+{
+        agx_worker *w = agx_supervisor_uv_ready(&s->supervisor);
+
+        note_large(s, tail.n);
+        if (w && tail.n && give(&w->channel, body, tail))
+                agx_worker_kill(w, "there was no memory for its frame"); /* of which the head is on its way */
 }
 
 void agx_server_worker_fed(agx_server *s)

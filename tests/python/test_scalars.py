@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from agentix._core import dumps_plain, loads_plain
+from agentix._core import dumps_parts, dumps_plain, loads_plain
 
 PLAIN = [None, True, False, 0, 1, 255, 256, 65535, 65536, -1, 2**31 - 1, -(2**31), 0.0, -0.0, 1.5, math.inf]
 PLAIN += ["", "a", "\u20ac", "x" * 80, "\0", b"", b"x", b"\x00" * 64, b"y" * 65]
@@ -150,3 +150,20 @@ def test_damaged_ones_are_read_as_pickle_reads_them_or_left_alone() -> None:
             except (pickle.UnpicklingError, struct.error, EOFError, UnicodeDecodeError, OverflowError, ValueError):
                 continue  # a frame that pickle finds too long: the bytes behind it are what counts
             assert same(found, expected)
+
+
+@pytest.mark.parametrize("size", [256 << 10, (1 << 20) + 1])
+def test_large_bytes_are_left_out(size: int) -> None:
+    value = random.Random(size).randbytes(size)
+    for args, kwargs in [((value,), {}), ((1, "a", value, None), {"k": 2}), ((), {"a": True, "b": value})]:
+        parts = dumps_parts(args, kwargs)
+        assert type(parts) is tuple
+        assert parts[1] is value
+        assert b"".join(parts) == dumps_plain(args, kwargs)
+
+
+def test_what_has_no_part_to_leave_out() -> None:
+    big, middle = bytes(300 << 10), bytes(1000)
+    for args in [(), (1,), (middle,), (bytes((256 << 10) - 1),), (big, middle), (big, big)]:
+        assert dumps_parts(args, {}) == dumps_plain(args, {})
+    assert dumps_parts(([big],), {}) is None

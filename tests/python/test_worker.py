@@ -2,12 +2,16 @@
 
 import os
 import pickle
+import random
+import socket
 import struct
 import time
 from pathlib import Path
 
 import pytest
 from worker_peer import pack, worker
+
+from agentix._core import dumps_plain
 
 CALL = {"type": "call", "call_id": "x", "callable": "worker_targets::echo", "arguments": pickle.dumps(((1,), {}))}
 
@@ -26,6 +30,77 @@ def test_sync_async_and_static_targets() -> None:
         assert w.value("later", "x") == "x"
         assert w.value("old_style", "y") == "y"
         assert w.value("awaitable") == "awaited"
+        w.nothing_else()
+
+
+def large_arguments() -> list[tuple[tuple[object, ...], dict[str, object]]]:
+    """Some that are received where they stay, and some that look so for a while."""
+    big, other = random.Random(1).randbytes(1 << 20), random.Random(2).randbytes(300_001)
+    return [
+        ((big,), {}),
+        ((1, "a", other, None), {"k": b"z" * 100}),
+        ((), {"a": True, "b": big}),
+        ((big, other), {}),
+        ((other, {1, 2}), {}),
+        ((other, [b"y" * 2000]), {"x": big}),
+        ((b"y" * 9000, big), {}),
+        ((bytearray(big),), {}),
+    ]
+
+
+def plain_pickle(args: tuple[object, ...], kwargs: dict[str, object]) -> bytes:
+    """One without frames, as ours are where that is possible."""
+    return dumps_plain(args, kwargs) or pickle.dumps((args, kwargs), 3)
+
+
+@pytest.mark.parametrize("target", ["all_of", "aall"])
+def test_large_arguments_by_cuts(target: str) -> None:
+    cuts = random.Random(3)
+    with worker() as w:
+        for args, kwargs in large_arguments() * 2:
+            first = w.request("echo", (0,))
+            frame = w.request(target, args, kwargs, arguments=plain_pickle(args, kwargs))
+            data, large = first + frame, w.last
+            ends = sorted(cuts.choices([*range(1, 400), *range(len(data) - 600, len(data)), *range(len(data))], k=6))
+            for begin, end in zip([0, *ends], [*ends, len(data)], strict=True):
+                w.send_raw(data[begin:end])
+            follower = w.start("echo", 7)
+            assert w.decode(w.answer(large)) == (args, kwargs)
+            assert w.decode(w.answer(follower)) == 7
+            w.answer(f"c{int(large[1:]) - 1}")
+        w.nothing_else()
+
+
+def test_large_arguments_of_a_call_that_is_cancelled_or_unknown() -> None:
+    big = bytes(1 << 20)
+    with worker() as w:
+        frame = w.request("no_such_target", (big,), arguments=plain_pickle((big,), {}))
+        w.send_raw(frame)
+        assert w.answer(w.last)["type"] == "error"
+        frame = w.request("asyncio::sleep", (60, big), arguments=plain_pickle((60, big), {}))
+        w.send_raw(frame)
+        w.cancel(w.last)
+        assert w.answer(w.last)["error"]["cancelled"] is True
+        frame = w.request("echo", (big,), arguments=plain_pickle((big,), {})[:-3] + b"\xff\xff.")
+        w.send_raw(frame)
+        assert w.answer(w.last)["error"]["type"] == "ArgumentsDecodeError"
+        w.nothing_else()
+
+
+def test_the_end_within_large_arguments() -> None:
+    big = bytes(2 << 20)
+    with worker() as w:
+        w.send_raw(w.request("echo", (big,), arguments=plain_pickle((big,), {}))[: 1 << 20])
+        w.socket.shutdown(socket.SHUT_WR)
+        assert w.wait() == 0
+        assert "in the middle of a frame" in w.stderr
+
+
+def test_large_values_are_sent_from_where_they_lie() -> None:
+    with worker() as w:
+        for size in ((256 << 10) - 1, 256 << 10, 1 << 20, (5 << 20) + 3):
+            for target in ("big", "abig"):
+                assert w.value(target, size) == b"x" * size
         w.nothing_else()
 
 

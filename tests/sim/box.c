@@ -102,7 +102,7 @@ bool sim_box_worker(sim_box *box, agx_calls_worker *worker)
 
         if (!w)
                 return false;
-        *worker = (agx_calls_worker){w->number, &w->out, sim_worker_queued(w)};
+        *worker = (agx_calls_worker){w->number, &w->out, sim_worker_queued(w), NULL};
         return true;
 }
 

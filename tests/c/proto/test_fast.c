@@ -205,9 +205,11 @@ static void send_one(bool client, bool masked, size_t n, size_t at, size_t step)
 {
         _cleanup_(agx_fast_freep) agx_fast *a = end_new(client, masked), *b = end_new(!client, false);
         _cleanup_(agx_buf_deinitp) agx_buf wire = AGX_BUF_NULL(SIZE_MAX);
-        agx_fast_value v = value(3, bytes_of(at), agx_view_from(bytes_of(n), at));
+        size_t end = (n - at) % 3 ? 0 : (n - at) / 1000; /* sometimes a third part */
+        agx_fast_value v = value(3, bytes_of(at), agx_view_from(bytes_of(n - end), at));
         heard h;
 
+        v.parts[2] = agx_view_from(bytes_of(n), n - end);
         heard_init(&h);
         agx_fast_send(a, &v);
         assert_true(agx_fast_holds(&v));

@@ -28,7 +28,7 @@ static void rig_open(rig *r)
         memset(r, 0, sizeof(*r));
         assert_int_equal(agx_calls_init(&r->calls, seed), 0);
         r->out = AGX_BUF_NULL(1 << 20);
-        r->worker = (agx_calls_worker){7, &r->out, 0};
+        r->worker = (agx_calls_worker){7, &r->out, 0, NULL};
 }
 
 static void rig_close(rig *r)
@@ -384,6 +384,42 @@ static void what_was_cancelled_takes_no_room(void **state)
         rig_close(&r);
 }
 
+static void large_arguments_are_left_where_they_lie(void **state)
+{
+        char *large = calloc(1, 200000);
+        agx_call_request request = request_of("s-1");
+        agx_view tail = AGX_VIEW_NULL, in, payload;
+        agx_deframer d;
+        agx_frame frame;
+        rig r;
+
+        (void)state;
+        assert_non_null(large);
+        rig_open(&r);
+        r.worker.tail = &tail;
+        request.arguments = agx_view_of(large, 200000);
+        agx_calls_submit(&r.calls, &request, AGX_VIEW("s"), 0, &r.worker, &r.verdict, &r.call, &r.fault);
+        assert_int_equal(r.verdict, AGX_SUBMIT_STARTED);
+        assert_ptr_equal(tail.p, large);
+        assert_int_equal(tail.n, 200000);
+        assert_true(r.out.len < 1000);
+        assert_int_equal(agx_buf_append_view(&r.out, tail), 0);
+        agx_deframer_init(&d, AGX_MAX_MESSAGE);
+        in = agx_buf_view(&r.out);
+        assert_int_equal(agx_deframer_next(&d, &in, &payload), 0);
+        assert_int_equal(agx_frame_parse(payload, &frame), 0);
+        assert_true(agx_view_eq(frame.arguments, request.arguments));
+        assert_int_equal(in.n, 0);
+        agx_deframer_deinit(&d);
+        tail = AGX_VIEW_NULL;
+        agx_buf_clear(&r.out);
+        submit(&r, "s-2", true); /* small ones are not */
+        assert_null(tail.p);
+        assert_sent(&r, "s-2");
+        rig_close(&r);
+        free(large);
+}
+
 static void acknowledgements_come_first(void **state)
 {
         _cleanup_(agx_buf_deinitp) agx_buf acks = AGX_BUF_NULL(100);
@@ -643,6 +679,7 @@ int main(void)
                 cmocka_unit_test(what_was_refused_and_cancelled_does_not_come_again),
                 cmocka_unit_test(an_error_of_a_target_has_no_reason),
                 cmocka_unit_test(what_was_cancelled_takes_no_room),
+                cmocka_unit_test(large_arguments_are_left_where_they_lie),
                 cmocka_unit_test(acknowledgements_come_first),
                 cmocka_unit_test(a_call_that_waits_is_cancelled_at_once_and_never_runs),
                 cmocka_unit_test(a_stray_cancel_means_nothing),

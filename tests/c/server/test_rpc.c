@@ -55,7 +55,7 @@ static void rig_open(rig *r)
         r->out = AGX_BUF_NULL(1 << 20);
         r->payload = AGX_BUF_NULL(1 << 24);
         r->said = AGX_BUF_NULL(1 << 24);
-        r->worker = (agx_calls_worker){7, &r->out, 0};
+        r->worker = (agx_calls_worker){7, &r->out, 0, NULL};
         r->ready = true;
         r->post.waiter = (agx_waiter){.deliver = post_deliver, .forget = post_forget};
 }

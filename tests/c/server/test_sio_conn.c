@@ -30,7 +30,7 @@ static int try_open(rig *r)
 
         memset(r, 0, sizeof(*r));
         r->worker_out = r->payload = r->heard = AGX_BUF_NULL(1 << 22);
-        r->worker = (agx_calls_worker){7, &r->worker_out, 0};
+        r->worker = (agx_calls_worker){7, &r->worker_out, 0, NULL};
         e = agx_calls_init(&r->calls, noise);
         if (e)
                 return e;

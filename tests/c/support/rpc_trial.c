@@ -228,7 +228,7 @@ static bool spawn(run *r)
                 if (w->number)
                         continue;
                 *w = (worker){.number = ++r->spawned};
-                there = (agx_calls_worker){w->number, &r->out, 0};
+                there = (agx_calls_worker){w->number, &r->out, 0, NULL};
                 while ((call = agx_calls_start_held(&r->calls, &there)))
                         deliver(r, call);
                 return true;
@@ -354,7 +354,7 @@ static agx_calls_worker *ready(run *r, agx_calls_worker *place)
 
         if (!w)
                 return NULL;
-        *place = (agx_calls_worker){w->number, &r->out, 0};
+        *place = (agx_calls_worker){w->number, &r->out, 0, NULL};
         return place;
 }
 

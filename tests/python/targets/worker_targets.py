@@ -149,6 +149,18 @@ async def anow(value: object) -> object:
     return value
 
 
+async def aall(*args: object, **kwargs: object) -> object:
+    return args, kwargs
+
+
+async def abig(size: int) -> bytes:
+    return b"x" * size
+
+
+def all_of(*args: object, **kwargs: object) -> object:
+    return args, kwargs
+
+
 def count(n: int):
     yield from range(n)
 

@@ -1,0 +1,197 @@
+/*
+ * A frame's payload is a map that ends with its arguments, a bin whose length is the rest of the frame; the arguments are a
+ * pickle. Both are read up to the large bytes by who knows them; what is found wrong, or not looked for, stays in the
+ * deframer and goes the usual way. The object is made at once: the server has all of a frame before it sends the beginning, so
+ * its length is no stranger's word, and memory that is not written to is none. If what comes behind the bytes is not plain after all, the pickle is put
+ * together again, for a reader that knows more.
+ */
+#include "land.h"
+
+#include "large.h"
+
+#include "base/huge.h"
+#include "wire/msgpack.h"
+
+enum {
+        HEADER = 4,
+        LOOK_BYTES = 8 << 10, /* of a frame, before it is looked at */
+        LAND_MIN = 256 << 10, /* of its large bytes */
+        BIN32 = 0xc6,
+        BIN32_HEAD = 5,
+};
+
+void agx_land_init(agx_land *l)
+{
+        *l = (agx_land){.head = AGX_BUF_NULL(SIZE_MAX)};
+}
+
+static void close_it(agx_land *l)
+{
+        Py_CLEAR(l->bytes);
+        agx_scalars_drop(&l->reader);
+        agx_buf_clear(&l->head);
+}
+
+void agx_land_deinit(agx_land *l)
+{
+        close_it(l);
+        agx_buf_deinit(&l->head);
+}
+
+/* ---- the beginning ---- */
+
+static size_t long_bin(agx_view at)
+{
+        const unsigned char *p = (const unsigned char *)at.p;
+
+        if (at.n < BIN32_HEAD || p[0] != BIN32)
+                return 0;
+        return (size_t)p[1] << 24 | (size_t)p[2] << 16 | (size_t)p[3] << 8 | (size_t)p[4];
+}
+
+static bool is_call(agx_mp_reader *r, agx_view key)
+{
+        agx_mp_token type = agx_mp_next(r);
+
+        return agx_view_eq(key, AGX_VIEW("type")) && type.kind == AGX_MP_STR && agx_view_eq(type.v, AGX_VIEW("call"));
+}
+
+/* Where in `begun` the arguments begin, if they end the frame; 0: it is another frame, or written otherwise. */
+static size_t find_arguments(agx_view begun, size_t total)
+{
+        agx_mp_reader r = agx_mp_reader_on(agx_view_from(begun, HEADER));
+        agx_mp_token map = agx_mp_next(&r);
+
+        for (size_t i = 0; map.kind == AGX_MP_MAP && i < map.count; ++i) {
+                agx_mp_token key = agx_mp_next(&r);
+                size_t at = (size_t)(r.rest.p - begun.p) + BIN32_HEAD, n = long_bin(r.rest);
+
+                if (key.kind != AGX_MP_STR)
+                        return 0;
+                if (agx_view_eq(key.v, AGX_VIEW("arguments")))
+                        return n && n == total - at && i + 1 == map.count ? at : 0;
+                if (!i && !is_call(&r, key.v))
+                        return 0;
+                if (i && !agx_mp_skip(&r, 1))
+                        return 0;
+        }
+        return 0;
+}
+
+static bool keep_head(agx_land *l, agx_view begun, size_t arguments, size_t from)
+{
+        static const char empty_bin[] = {(char)0xc4, 0};
+        bool ok;
+
+        agx_buf_clear(&l->head);
+        ok = !agx_buf_append(&l->head, begun.p + HEADER, arguments - BIN32_HEAD - HEADER) &&
+             !agx_buf_append(&l->head, empty_bin, sizeof(empty_bin));
+        l->n_head = l->head.len;
+        return ok && !agx_buf_append(&l->head, begun.p + arguments, from);
+}
+
+/* `more`: what has come of the bytes. */
+static bool make_bytes(agx_land *l, agx_view more)
+{
+        l->got = more.n;
+        l->got_tail = 0;
+        l->bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)l->size);
+        if (!l->bytes) {
+                PyErr_Clear();
+                return false;
+        }
+        l->data = PyBytes_AsString(l->bytes);
+        agx_huge(l->data, l->size);
+        memcpy(l->data, more.p, more.n);
+        return true;
+}
+
+static bool begin(agx_land *l, agx_view begun, size_t total)
+{
+        size_t arguments = find_arguments(begun, total), from;
+        agx_view pickle;
+
+        if (!arguments)
+                return false;
+        pickle = agx_view_from(begun, arguments);
+        if (!agx_scalars_begin(&l->reader, pickle, total - arguments, &from, &l->size))
+                return false;
+        l->n_tail = total - arguments - from - l->size;
+        if (l->size >= LAND_MIN && l->n_tail <= AGX_LAND_TAIL && keep_head(l, begun, arguments, from) &&
+            make_bytes(l, agx_view_from(pickle, from)))
+                return true;
+        close_it(l);
+        return false;
+}
+
+bool agx_land_begin(agx_land *l, agx_deframer *d)
+{
+        PyGILState_STATE state;
+        agx_view begun;
+        size_t total;
+
+        if (l->looked || !agx_deframer_begun(d, &begun, &total) || begun.n < LOOK_BYTES || total < LAND_MIN ||
+            total > d->max)
+                return false;
+        l->looked = true;
+        state = PyGILState_Ensure();
+        if (begin(l, begun, total))
+                agx_deframer_drop(d);
+        PyGILState_Release(state);
+        return l->bytes != NULL;
+}
+
+/* ---- the bytes ---- */
+
+int agx_land_place(agx_land *l, struct iovec places[2])
+{
+        int n = 0;
+
+        if (l->got < l->size)
+                places[n++] = (struct iovec){l->data + l->got, l->size - l->got};
+        places[n++] = (struct iovec){l->tail + l->got_tail, l->n_tail - l->got_tail};
+        return n;
+}
+
+void agx_land_got(agx_land *l, size_t n)
+{
+        size_t of_bytes = n < l->size - l->got ? n : l->size - l->got;
+
+        l->got += of_bytes;
+        l->got_tail += n - of_bytes;
+}
+
+bool agx_land_is_whole(const agx_land *l, agx_view *payload)
+{
+        *payload = agx_view_first(agx_buf_view(&l->head), l->n_head);
+        return l->bytes && l->got == l->size && l->got_tail == l->n_tail;
+}
+
+/* ---- the end ---- */
+
+static PyObject *put_together(const agx_land *l)
+{
+        agx_view before = agx_view_from(agx_buf_view(&l->head), l->n_head);
+        PyObject *pickle = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(before.n + l->size + l->n_tail));
+        char *to = pickle ? PyBytes_AsString(pickle) : NULL;
+
+        if (!to)
+                return NULL;
+        memcpy(to, before.p, before.n);
+        agx_ext_copy(to + before.n, agx_view_of(l->data, l->size));
+        memcpy(to + before.n + l->size, l->tail, l->n_tail);
+        return pickle;
+}
+
+PyObject *agx_land_take(agx_land *l)
+{
+        PyObject *value = agx_scalars_finish(&l->reader, l->bytes, agx_view_of(l->tail, l->n_tail));
+
+        if (!value || !PyTuple_CheckExact(value)) {
+                Py_XDECREF(value);
+                value = put_together(l);
+        }
+        close_it(l);
+        l->looked = false;
+        return value;
+}
