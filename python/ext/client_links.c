@@ -6,6 +6,8 @@
  * again, so what comes late finds nothing. */
 #include "client.h"
 
+#include "proto/limits.h"
+
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -122,11 +124,15 @@ static void ask_shell(client_core *core, client_link *link)
         Py_XDECREF(serial);
 }
 
-static void tune(int fd)
+static void tune(int fd, bool local)
 {
-        int one = 1, idle = 60, interval = 15, count = 4;
+        int one = 1, idle = 60, interval = 15, count = 4, room = AGX_SOCKET_BYTES;
 
-        /* Dead peers are found by the kernel; on a Unix socket these fail, and need not succeed. */
+        if (local) { /* for TCP the kernel finds the right size by itself */
+                setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+                return;
+        }
+        /* Dead peers are found by the kernel. */
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
         setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
         setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
@@ -142,7 +148,7 @@ void client_link_opened(client_core *core, client_link *link, int fd, PyObject *
         link->transport = Py_XNewRef(transport);
         link->fd = fd;
         if (fd >= 0) {
-                tune(fd);
+                tune(fd, core->address.family == AF_UNIX);
                 watch_writes(core, link, false);
                 watch_reads(core, link, true);
         }

@@ -2,8 +2,8 @@
  * A frame's payload is a map that ends with its arguments, a bin whose length is the rest of the frame; the arguments are a
  * pickle. Both are read up to the large bytes by who knows them; what is found wrong, or not looked for, stays in the
  * deframer and goes the usual way. The object is made at once: the server has all of a frame before it sends the beginning, so
- * its length is no stranger's word, and memory that is not written to is none. If what comes behind the bytes is not plain after all, the pickle is put
- * together again, for a reader that knows more.
+ * its length is no stranger's word (docs/internals/large-values.md). If what comes behind the bytes is not plain after
+ * all, the pickle is put together again, for a reader that knows more.
  */
 #include "land.h"
 

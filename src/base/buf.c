@@ -2,6 +2,8 @@
  * The byte queue. Consuming only moves `head`. When an append would not fit behind the bytes, they slide down if at least
  * as many were consumed as have to move, else the capacity doubles, starting at 256 bytes: so each byte is copied a
  * bounded number of times whatever the order of appends and consumes.
+ *
+ * Capacities are 256 times a power of two, so a kept one fits or it does not.
  */
 #include "base/buf.h"
 #include "base/err.h"
@@ -10,7 +12,56 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { BUF_FIRST = 256, BUF_KEEP = 64 * 1024 };
+enum { BUF_FIRST = 256, BUF_KEEP = 64 * 1024, SPARE_MIN = 256 * 1024, SPARES = 16 };
+
+static _Thread_local struct {
+        struct {
+                uint8_t *data;
+                size_t cap;
+        } of[SPARES]; /* the oldest first */
+        size_t n, bytes, max;
+} spares;
+
+/* ---- what is kept ---- */
+
+static uint8_t *forget_spare(size_t i)
+{
+        uint8_t *data = spares.of[i].data;
+
+        spares.bytes -= spares.of[i].cap;
+        memmove(spares.of + i, spares.of + i + 1, (--spares.n - i) * sizeof(spares.of[0]));
+        return data;
+}
+
+void agx_buf_keep(size_t max)
+{
+        spares.max = max;
+        while (spares.bytes > max)
+                free(forget_spare(0));
+}
+
+static uint8_t *take_spare(size_t cap)
+{
+        for (size_t i = spares.n; i-- > 0;)
+                if (spares.of[i].cap == cap)
+                        return forget_spare(i);
+        return NULL;
+}
+
+static void let_go(uint8_t *data, size_t cap)
+{
+        if (cap < SPARE_MIN || cap > spares.max) {
+                free(data);
+                return;
+        }
+        while (spares.n == SPARES || spares.bytes > spares.max - cap)
+                free(forget_spare(0));
+        spares.of[spares.n].data = data;
+        spares.of[spares.n++].cap = cap;
+        spares.bytes += cap;
+}
+
+/* ---- room ---- */
 
 static void slide(agx_buf *b)
 {
@@ -19,13 +70,43 @@ static void slide(agx_buf *b)
         b->head = 0;
 }
 
-static int grow(agx_buf *b, size_t need)
+static size_t capacity_for(const agx_buf *b, size_t need)
 {
         size_t cap = b->cap ? b->cap : BUF_FIRST;
-        uint8_t *data;
 
         while (cap < need)
                 cap = cap > SIZE_MAX / 2 ? need : cap * 2;
+        return cap;
+}
+
+static bool move_to_spare(agx_buf *b, size_t cap)
+{
+        uint8_t *data = spares.n ? take_spare(cap) : NULL;
+
+        if (!data)
+                return false;
+        if (b->len)
+                memcpy(data, b->data + b->head, b->len);
+        let_go(b->data, b->cap);
+        b->data = data;
+        b->head = 0;
+        b->cap = cap;
+        return true;
+}
+
+void agx_buf_expect(agx_buf *b, size_t n)
+{
+        if (n > b->cap && n <= b->max && b->len <= BUF_KEEP)
+                move_to_spare(b, capacity_for(b, n));
+}
+
+static int grow(agx_buf *b, size_t need)
+{
+        size_t cap = capacity_for(b, need);
+        uint8_t *data;
+
+        if (move_to_spare(b, cap))
+                return 0;
         slide(b);
         data = realloc(b->data, cap);
         if (!data)
@@ -43,7 +124,7 @@ void agx_buf_init(agx_buf *b, size_t max)
 
 void agx_buf_deinit(agx_buf *b)
 {
-        free(b->data);
+        let_go(b->data, b->cap);
         *b = AGX_BUF_NULL(b->max);
 }
 

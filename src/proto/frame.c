@@ -359,6 +359,7 @@ int agx_deframer_next(agx_deframer *d, agx_view *in, agx_view *payload)
         n = announced(d->partial.data + d->partial.head);
         if (n > d->max)
                 return AGX_FRAME_E_TOO_LARGE;
+        agx_buf_expect(&d->partial, HEADER + n);
         r = gather(d, in, HEADER + n);
         if (r)
                 return r;

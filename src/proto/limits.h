@@ -113,6 +113,8 @@
 #define AGX_WORKER_RETIRED_MAX 4        /* retired workers alive at once; for one more the oldest is killed */
 #define AGX_WORKER_FED_BYTES (1u << 20) /* bytes on their way to the worker above which further calls are held */
 #define AGX_WORKER_QUEUE_BYTES (512u << 20) /* bytes of calls waiting for the worker; above: "Busy", not taken */
+#define AGX_SOCKET_BYTES (256u << 10)       /* bytes asked for on a Unix socket, which has too few by itself */
+#define AGX_SERVER_SPARE_BYTES (256u << 20) /* bytes of freed memory kept for large values, until a second's rest */
 #define AGX_WORKER_HEALTHY_MS 1000          /* a worker that lasted so long, or was given a call, had a life */
 #define AGX_WORKER_SPARE_IDLE_MS 100 /* the worker has answered nothing for so long: a spare is started beside it */
 #define AGX_WORKER_SPARE_HURRY_MS 1 /* if a worker has died already, this long after the first answer of the next one */

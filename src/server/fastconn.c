@@ -28,7 +28,8 @@ agx_view agx_fastconn_session(const agx_fastconn *c)
 
 static void drop_body(agx_fast_stream *s)
 {
-        s->conn->gathered -= s->body.len;
+        s->conn->gathered -= s->gathered;
+        s->gathered = 0;
         agx_buf_deinit(&s->body);
 }
 
@@ -173,6 +174,8 @@ static int begin(agx_fastconn *c, const agx_fast_piece *piece, agx_fast_stream *
         s->conn = c;
         s->wait_ms = piece->word < AGX_HTTP_WAIT_MAX_S * 1000u ? piece->word : AGX_HTTP_WAIT_MAX_S * 1000u;
         s->body = AGX_BUF_NULL(AGX_MAX_MESSAGE);
+        if (piece->size <= AGX_MAX_MESSAGE)
+                agx_buf_expect(&s->body, (size_t)piece->size);
         s->head = AGX_BUF_NULL(HEAD_MAX);
         agx_list_init(&s->late);
         agx_list_init(&s->gone);
@@ -207,8 +210,11 @@ static int gather(agx_fastconn *c, agx_fast_stream *s, agx_view data)
                 agx_buf_commit(&s->body, data.n);
         else
                 r = agx_buf_append_view(&s->body, data);
-        c->gathered += r ? 0 : data.n;
-        return r;
+        if (r)
+                return r;
+        s->gathered += data.n;
+        c->gathered += data.n;
+        return 0;
 }
 
 static int refuse_crowded(agx_fast_stream *s)

@@ -36,6 +36,7 @@ typedef struct agx_fast_stream {
         agx_list late;
         uint64_t deadline;
         agx_buf body;
+        size_t gathered; /* bytes of it that count, also when the shell has taken it over */
         agx_buf head;
         agx_fast_value value;
 } agx_fast_stream;

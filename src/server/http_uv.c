@@ -540,6 +540,15 @@ static void tune_tcp(agx_http *h)
         setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
 }
 
+/* The kernel finds the right size for TCP by itself. */
+static void tune_local(agx_http *h)
+{
+        int fd, n = AGX_SOCKET_BYTES;
+
+        if (!uv_fileno(&h->stream.uv.handle, &fd))
+                setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &n, sizeof(n));
+}
+
 int agx_http_accept(agx_server *server, uv_stream_t *listener, bool tcp)
 {
         agx_http *h = calloc(1, sizeof(*h));
@@ -572,6 +581,8 @@ int agx_http_accept(agx_server *server, uv_stream_t *listener, bool tcp)
         }
         if (tcp)
                 tune_tcp(h);
+        else
+                tune_local(h);
         agx_deadline_set(&h->deadline, agx_conn_deadline(&h->conn));
         return 0;
 }

@@ -52,10 +52,12 @@ bool agx_server_worker(agx_server *s, agx_calls_worker *worker)
         return true;
 }
 
-/* The allocator keeps what large values needed; between many small ones it would not see by itself that it is all free. */
+/* While large values come their memory is kept for the next ones (base/buf.h). At rest all goes back: the allocator, too, keeps
+ * some, and would not see by itself, between many small pieces, that it is all free. */
 static void on_rest(agx_deadline *d)
 {
         (void)d;
+        agx_buf_keep(0);
 #ifdef __GLIBC__
         malloc_trim(0);
 #endif
@@ -63,8 +65,10 @@ static void on_rest(agx_deadline *d)
 
 static void note_large(agx_server *s, size_t n)
 {
-        if (n >= LARGE_BYTES)
-                agx_deadline_set(&s->rest, agx_loop_now(&s->loop) + REST_MS);
+        if (n < LARGE_BYTES)
+                return;
+        agx_buf_keep(AGX_SERVER_SPARE_BYTES);
+        agx_deadline_set(&s->rest, agx_loop_now(&s->loop) + REST_MS);
 }
 
 static int give(agx_stream *channel, agx_buf *body, agx_view tail)

@@ -350,6 +350,14 @@ static void close_fds(fds *f)
         agx_closep(&f->err[1]);
 }
 
+/* A wish: with more room there are fewer waits for a large value. */
+static void widen(int fd)
+{
+        int n = AGX_SOCKET_BYTES;
+
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &n, sizeof(n));
+}
+
 static int open_fds(fds *f)
 {
         *f = (fds){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
@@ -357,6 +365,8 @@ static int open_fds(fds *f)
             socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, f->conduits) || pipe2(f->out, O_CLOEXEC) ||
             pipe2(f->err, O_CLOEXEC))
                 return agx_trace(-errno);
+        widen(f->channel[0]);
+        widen(f->channel[1]);
         return 0;
 }
 

@@ -225,6 +225,74 @@ static void test_out_of_memory(void **state)
         assert_holds(&b, "kept");
 }
 
+static void fill(agx_buf *b, size_t n)
+{
+        uint8_t *place;
+
+        assert_int_equal(agx_buf_append(b, "first", 5), 0);
+        while (b->len < n) {
+                assert_int_equal(agx_buf_reserve(b, 1000, &place), 0);
+                memset(place, 'x', 1000);
+                agx_buf_commit(b, 1000);
+                assert_sane(b);
+        }
+}
+
+static void test_memory_is_kept(void **state)
+{
+        const size_t large = 1 << 20;
+        agx_buf a = AGX_BUF_NULL(1 << 30), b = AGX_BUF_NULL(1 << 30), small = AGX_BUF_NULL(1 << 30);
+        uint8_t *was;
+
+        (void)state;
+        agx_buf_keep(2 * large);
+        fill(&a, large * 3 / 4);
+        was = a.data;
+        agx_buf_deinit(&a);
+        assert_int_equal(agx_buf_append(&b, "some", 4), 0);
+        agx_buf_expect(&b, large * 4); /* there is none of that size */
+        assert_ptr_not_equal(b.data, was);
+        agx_buf_expect(&b, large * 2 / 3);
+        assert_ptr_equal(b.data, was);
+        assert_holds(&b, "some");
+        assert_sane(&b);
+        agx_buf_expect(&small, 1000); /* nor is a small one given a large place */
+        assert_null(small.data);
+        agx_buf_deinit(&b);
+        fill(&a, large * 3 / 4); /* who does not announce it comes there by growing */
+        assert_ptr_equal(a.data, was);
+        assert_memory_equal(agx_buf_view(&a).p, "firstxxx", 8);
+        agx_buf_deinit(&a);
+        b = AGX_BUF_NULL(10); /* a ceiling counts whatever was announced */
+        agx_buf_expect(&b, large);
+        assert_null(b.data);
+        agx_buf_keep(0);
+}
+
+/* However many are freed, the youngest stay, and no more than was allowed. LeakSanitizer sees to it that the rest goes. */
+static void test_kept_memory_is_bounded(void **state)
+{
+        enum { N = 40 };
+        agx_buf many[N], one = AGX_BUF_NULL(1 << 30);
+
+        (void)state;
+        agx_buf_keep(SIZE_MAX);
+        for (int round = 0; round < 2; ++round) {
+                for (size_t i = 0; i < N; ++i) {
+                        many[i] = AGX_BUF_NULL(1 << 30);
+                        fill(&many[i], (size_t)200000 << i % 4);
+                }
+                for (size_t i = 0; i < N; ++i)
+                        agx_buf_deinit(&many[i]);
+                agx_buf_keep(1 << 20);
+        }
+        fill(&one, 4 << 20);
+        agx_buf_deinit(&one); /* larger than all that may be kept */
+        agx_buf_expect(&one, 3 << 20);
+        assert_null(one.data);
+        agx_buf_keep(0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -238,6 +306,8 @@ int main(void)
                 cmocka_unit_test(test_a_long_queue_is_not_moved_each_time),
                 cmocka_unit_test(test_what_was_read_in_place),
                 cmocka_unit_test(test_out_of_memory),
+                cmocka_unit_test(test_memory_is_kept),
+                cmocka_unit_test(test_kept_memory_is_bounded),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
