@@ -159,7 +159,7 @@ static void answer_apart(agx_channel *self, agx_ext_call *call, const agx_scalar
         PyObject *sent = id ? agx_channel_send_apart(self, agx_view_of(id, (size_t)n_id), pickle) : NULL;
 
         if (!sent)
-                leave_to_rest(self, call, "unsent", NULL);
+                agx_channel_leave_to_rest(self, call, "unsent", NULL);
         Py_XDECREF(sent);
 }
 
