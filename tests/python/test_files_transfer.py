@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -356,6 +357,26 @@ def test_links_do_not_depend_on_how_a_source_is_spelt(
         run(upload_path(Near(), source, f"up{n}"))
         assert os.readlink(root / f"up{n}" / "sub" / "whole") == "../f", source
         assert os.readlink(root / f"up{n}" / "sub" / "other") == "/etc/passwd"
+
+
+def test_a_directory_that_somebody_has_locked(root: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is waited for a while, but not by the event loop."""
+    (root / "f").write_bytes(b"f")
+    waited: list[int] = []
+
+    def pause(_: float) -> None:
+        waited.append(threading.get_ident())
+
+    monkeypatch.setattr(_confine, "time", SimpleNamespace(sleep=pause))
+    lock = os.open(here, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run(download_path(Near(), "f", here / "f"))
+    finally:
+        os.close(lock)
+    assert (here / "f").read_bytes() == b"f"
+    assert waited
+    assert threading.get_ident() not in waited
 
 
 @pytest.mark.parametrize("round", range(3))

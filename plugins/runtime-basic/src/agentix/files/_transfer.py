@@ -108,7 +108,7 @@ async def download_path(
     """
     token = secrets.token_hex(16)
     keep_memory()
-    place = _local(os.fspath(target))
+    place = await in_thread(_local, os.fspath(target), undo=_give_back)
     landing: Landing | None = None
     try:
         offer = await sandbox.remote(begin_get, token, source)
@@ -196,10 +196,15 @@ def _land(landing: Landing, answer: Any) -> Batch:
 
 
 def _leave(landing: Landing | None, place: Place) -> None:
-    if landing is not None:
-        landing.abort()
+    if landing is None:
+        _give_back(place)
     else:
-        place.unmake()
+        landing.abort()
+        place.close()
+
+
+def _give_back(place: Place) -> None:
+    place.unmake()
     place.close()
 
 
