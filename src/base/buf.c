@@ -14,7 +14,9 @@
 
 enum { BUF_FIRST = 256, BUF_KEEP = 64 * 1024, SPARE_MIN = 256 * 1024, SPARES = 16 };
 
-static _Thread_local struct {
+/* Looked at by every thread, and written only after agx_buf_keep(), in a process that has one. Not of a thread: that would
+ * make the extension need the loader's library. */
+static struct {
         struct {
                 uint8_t *data;
                 size_t cap;

@@ -8,8 +8,8 @@
  * unread bytes changes nothing and returns AGX_BUF_E_FULL. Growth follows the bytes that came, never an announced
  * length; an emptied buffer above 64 KiB gives its memory back.
  *
- * A thread may keep the memory of large buffers that were freed in it, for those to come: fresh pages cost more than what is
- * done with them. Kept memory is there already, so an announced length may have it.
+ * A process of one thread may keep the memory of large buffers that were freed, for those to come: fresh pages cost more
+ * than what is done with them. Kept memory is there already, so an announced length may have it.
  */
 #include "base/cleanup.h"
 #include "base/view.h"
@@ -43,7 +43,7 @@ void agx_buf_truncate(agx_buf *b, size_t n);
 void agx_buf_clear(agx_buf *b);
 /* `n` bytes have been announced: the buffer moves to kept memory of that size, if there is any. Nothing is allocated. */
 void agx_buf_expect(agx_buf *b, size_t n);
-/* How much the calling thread keeps from now on; what is more goes at once. It begins with 0. */
+/* How much is kept from now on; what is more goes at once. It begins with 0, and stays so where there are threads. */
 void agx_buf_keep(size_t max);
 /* printf into the buffer; the same errors. */
 int agx_buf_printf(agx_buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
