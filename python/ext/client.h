@@ -1,6 +1,10 @@
 /* agentix._core.ClientCore: what its files share.
  *
- *     client.c          the type ClientCore: what Python calls, the loop it is bound to, the timer
+ *     client.c          the type ClientCore: what Python and the loop call
+ *     client_life.c     its beginning and its end
+ *     client_bind.c     the loop and the process it belongs to
+ *     client_turn.c     a turn: wishes carried out, finished calls handed out, the timer
+ *     client_start.c    how a call begins
  *     client_links.c    connections: descriptors or transports under the brain's wishes
  *     client_call.c     the type RemoteCall: what remote() returns
  *     client_pending.c  the type Pending: what a call awaits
@@ -128,6 +132,7 @@ struct agx_ext_pending {
         PyObject *callbacks;                   /* further ones: a list of (callback, context), or NULL */
 };
 
+/* client_turn.c */
 uint64_t client_now(void);
 /* Carries out wishes and hands out finished calls. `direct`: called by the loop, with no task running, so tasks may be
  * resumed on the spot. 0, or -1 with an exception that ended a task and must leave the loop. */
@@ -136,8 +141,25 @@ int client_process(client_core *core, bool direct);
 int client_process_all(client_core *core);
 /* Wishes alone: what is to be sent, opened and closed. */
 void client_carry_out(client_core *core);
+void client_disarm(client_core *core);
+
+/* client_bind.c */
 /* The number of this process, without asking the kernel. */
 pid_t client_here(void);
+/* Before client_here() is asked: 0, or -1 with an exception. */
+int client_watch_forks(void);
+/* To the loop that runs, as it must be for whatever is begun: 0, or -1 with an exception. */
+int client_bind(client_core *core);
+/* Ends whatever is in flight. */
+int client_let_go(client_core *core, const char *why);
+/* What `method` of a loop says: 0, 1, or -1 with an exception. */
+int client_ask_loop(PyObject *loop, PyObject *method);
+
+/* client_life.c */
+PyObject *client_core_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+int client_core_traverse(PyObject *self, visitproc visit, void *arg);
+int client_core_clear(PyObject *self);
+void client_core_dealloc(PyObject *self);
 
 /* client_links.c */
 int client_link_open(client_core *core, agx_client_conn *conn);
@@ -171,9 +193,12 @@ PyObject *client_side_hurry(PyObject *self, PyObject *ignored);
 PyObject *client_side_need_link(PyObject *self, PyObject *needed);
 PyObject *client_side_joined(PyObject *self, PyObject *nsp);
 
-/* client.c */
+/* client_start.c */
 /* Begins a call: its Pending. What it is given must be held until that is done. NULL with an exception. */
 client_pending *client_start(client_core *core, PyObject *name, PyObject *arguments, PyObject *context);
+/* What is asked of the runtime without a target: its health, or a connection. */
+typedef int (*client_question)(agx_client *client, void *user, uint64_t now_ms, agx_client_call **call);
+PyObject *client_ask(client_core *core, client_question question);
 
 /* client_wait.c */
 /* The loop has become another one, or none. */
