@@ -632,6 +632,8 @@ def _start(
         return context.run(loop.create_task, coroutine)
     if sys.version_info >= (3, 12):
         return Task(coroutine, loop=loop, eager_start=True, context=context)
+    if "call_soon" in getattr(loop, "__dict__", ()):  # user code has put it there
+        return context.run(loop.create_task, coroutine)
     first: list[tuple[Callable[[], object], Context]] = []
 
     def call_soon(callback: Callable[[], object], *, context: Context) -> None:

@@ -63,7 +63,8 @@ typedef struct agx_channel {
 
         /* ---- the short way of async calls; the loop's own, but for the first ---- */
         PyObject *async_type;
-        PyObject *loop; /* NULL: none, or one for which Python begins the calls */
+        PyObject *loop;      /* NULL: none, or one for which Python begins the calls */
+        PyObject *loop_dict; /* the loop's own attributes, if its call_soon() is looked after */
         PyObject *asyncio, *function_type;
         PyObject *task_options;        /* a dict: what asyncio.Task is called with */
         PyObject *call_soon, *catcher; /* the loop's, and what stands in for it while a task is made */

@@ -293,6 +293,16 @@ static void start(agx_channel *self, agx_ext_call *call, PyObject *coroutine, Py
 
 /* ---- beginning ---- */
 
+/* What user code has put in the place of the loop's call_soon() is asked for each first step, and stays. */
+static bool has_plain_call_soon(agx_channel *self)
+{
+        int own = self->steps_eagerly ? 0 : PyDict_Contains(self->loop_dict, self->s_call_soon);
+
+        if (own < 0)
+                PyErr_Clear();
+        return own == 0;
+}
+
 /* Whether the loop makes tasks in the usual way. */
 static bool makes_plain_tasks(agx_channel *self)
 {
@@ -324,7 +334,8 @@ bool agx_channel_begin_async(agx_channel *self, agx_ext_call *call, PyObject *fu
         PyObject *loaded;
 
         if (!self->loop || call->cancelled || call->context != Py_None ||
-            (PyObject *)Py_TYPE(function) != self->function_type || !makes_plain_tasks(self))
+            (PyObject *)Py_TYPE(function) != self->function_type || !has_plain_call_soon(self) ||
+            !makes_plain_tasks(self))
                 return false;
         Py_INCREF(function);
         loaded = agx_channel_load(self, call);
@@ -346,6 +357,9 @@ static bool can_begin_on(agx_channel *self, PyObject *loop)
 {
         if (self->steps_eagerly)
                 return PyDict_SetItemString(self->task_options, "eager_start", Py_True) == 0;
+        self->loop_dict = PyObject_GetAttrString(loop, "__dict__");
+        if (!self->loop_dict || PyDict_Contains(self->loop_dict, self->s_call_soon) != 0)
+                return false;
         return PyObject_SetAttr(loop, self->s_call_soon, self->catcher) == 0 &&
                PyObject_DelAttr(loop, self->s_call_soon) == 0;
 }
@@ -371,6 +385,7 @@ int agx_channel_traverse_task(agx_channel *self, visitproc visit, void *arg)
 {
         Py_VISIT(self->async_type);
         Py_VISIT(self->loop);
+        Py_VISIT(self->loop_dict);
         Py_VISIT(self->call_soon);
         Py_VISIT(self->catcher);
         Py_VISIT(self->task_options);
@@ -383,6 +398,7 @@ void agx_channel_clear_task(agx_channel *self)
         Py_CLEAR(self->asyncio);
         Py_CLEAR(self->function_type);
         Py_CLEAR(self->loop);
+        Py_CLEAR(self->loop_dict);
         Py_CLEAR(self->call_soon);
         Py_CLEAR(self->catcher);
         Py_CLEAR(self->task_options);

@@ -155,6 +155,18 @@ def test_a_task_factory_that_fails_costs_only_the_calls_it_is_asked_for() -> Non
         w.nothing_else()
 
 
+def test_what_is_put_in_place_of_call_soon_stays_and_is_asked() -> None:
+    with worker() as w:
+        assert w.value("aecho", 1) == 1
+        assert w.value("wrap_call_soon") is None
+        for _ in range(3):
+            w.value("asked_soon")
+            n, stands = w.value("asked_soon")
+            assert stands
+            assert n >= 1 or sys.version_info >= (3, 12)  # where a task asks for its first step
+        w.nothing_else()
+
+
 def test_a_loop_that_is_closed_ends_the_worker() -> None:
     with worker() as w:
         w.start("spoil_loop", "close")

@@ -400,6 +400,29 @@ async def set_task_factory() -> None:
     asyncio.get_running_loop().set_task_factory(make)
 
 
+async def wrap_call_soon() -> None:
+    """Counts what is asked of the loop's call_soon()."""
+    loop: Any = asyncio.get_running_loop()
+    plain = loop.call_soon
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        soon.append(1)
+        return plain(*args, **kwargs)
+
+    loop.call_soon = loop.wrapped = counting
+
+
+soon: list[int] = []
+
+
+async def asked_soon() -> tuple[int, bool]:
+    """How often since the last time, and whether what was put there still stands."""
+    loop: Any = asyncio.get_running_loop()
+    n = len(soon)
+    soon.clear()
+    return n, loop.call_soon is loop.wrapped
+
+
 async def inside() -> tuple[str, bool, bool, bool]:
     """What an async target can rely on from its first line: the loop's thread, a task, a context of its own."""
     task = asyncio.current_task()
