@@ -3,6 +3,9 @@
  * thread-local; what all share lies under one lock that is held for a few instructions at a time.
  *
  * Losing the lead is a matter of numbers: whoever takes it away bumps `turn`, and the loser notices at its next take().
+ *
+ * The watcher's ticks are one wake-up for many calls where these come one after the other. Where they come seldom its ticks
+ * grow longer: in a machine full of sandboxes, each called now and then, they would else cost more than the calls.
  */
 #include "turns.h"
 
@@ -13,7 +16,9 @@ enum {
         QUICK_NS = 100 * 1000,        /* targets below this are run without passing the lead on */
         SAMPLE_MAX_NS = 2 * QUICK_NS, /* so that one call which the scheduler held up does not count as a slow target */
         PATIENCE_NS = 1000 * 1000,    /* a keeper that takes longer loses it */
-        TICKS_BEFORE_SLEEP = 100,     /* of a watcher that sees no calls */
+        TICK_MAX = 8,                 /* of the watcher, in such times of patience, where calls are seldom */
+        SELDOM = 4,                   /* in one of them: fewer calls are */
+        TICKS_BEFORE_SLEEP = 100,     /* likewise, of a watcher that sees no calls */
         COST_WEIGHT = 4               /* a measure counts for a quarter of the average */
 };
 
@@ -93,17 +98,34 @@ static bool is_readable(int fd)
         return poll(&p, 1, 0) > 0;
 }
 
+/* The next tick, in times of patience, after one of `length` in which so many calls came. */
+static unsigned next_tick(const agx_turns *t, unsigned length, uint64_t calls)
+{
+        if (t->busy_since || t->given || t->loop_waits || calls >= (uint64_t)SELDOM * length)
+                return 1;
+        return length < TICK_MAX ? 2 * length : length;
+}
+
+static void sleep_unlocked(agx_turns *t, unsigned length)
+{
+        const struct timespec tick = {.tv_nsec = (long)length * PATIENCE_NS};
+
+        pthread_mutex_unlock(&t->lock);
+        nanosleep(&tick, NULL);
+        pthread_mutex_lock(&t->lock);
+}
+
 static void *watch(void *argument)
 {
-        const struct timespec tick = {.tv_nsec = PATIENCE_NS};
         agx_turns *t = argument;
         uint64_t seen = 0;
-        unsigned idle = 0,
-                 lying = 0; /* ticks: without a call; with a loop that waits and a frame that it does not read */
+        unsigned length = 1, idle = 0, /* of the last tick; how long no call came */
+                lying = 0;             /* ticks with a loop that waits and a frame that it does not read */
 
         pthread_mutex_lock(&t->lock);
         while (!t->stop) {
-                idle = t->kept == seen && !t->busy_since ? idle + 1 : 0;
+                idle = t->kept == seen && !t->busy_since ? idle + length : 0;
+                length = next_tick(t, length, t->kept - seen);
                 seen = t->kept;
                 if (t->busy_since && now_ns() - t->busy_since >= PATIENCE_NS)
                         free_lead(t);
@@ -117,9 +139,7 @@ static void *watch(void *argument)
                         idle = 0;
                         continue;
                 }
-                pthread_mutex_unlock(&t->lock);
-                nanosleep(&tick, NULL);
-                pthread_mutex_lock(&t->lock);
+                sleep_unlocked(t, length);
         }
         pthread_mutex_unlock(&t->lock);
         return NULL;

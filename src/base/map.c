@@ -5,6 +5,7 @@
 #include "base/map.h"
 #include "base/err.h"
 
+#include <endian.h>
 #include <stdlib.h>
 
 enum { MAP_FIRST = 16 };
@@ -14,7 +15,8 @@ static uint64_t rotl(uint64_t x, int b)
         return x << b | x >> (64 - b);
 }
 
-static void sip_round(uint64_t v[4])
+/* Inlined, so that the state stays in registers. */
+static inline __attribute__((always_inline)) void sip_round(uint64_t v[4])
 {
         v[0] += v[1], v[1] = rotl(v[1], 13), v[1] ^= v[0], v[0] = rotl(v[0], 32);
         v[2] += v[3], v[3] = rotl(v[3], 16), v[3] ^= v[2];
@@ -31,6 +33,14 @@ static uint64_t load_le(const char *p, size_t n)
         return word;
 }
 
+static uint64_t load_word(const char *p)
+{
+        uint64_t word;
+
+        memcpy(&word, p, sizeof(word));
+        return le64toh(word);
+}
+
 uint64_t agx_siphash(const uint64_t seed[2], agx_view in)
 {
         uint64_t v[4] = {seed[0] ^ 0x736f6d6570736575ULL, seed[1] ^ 0x646f72616e646f6dULL,
@@ -38,7 +48,7 @@ uint64_t agx_siphash(const uint64_t seed[2], agx_view in)
         uint64_t last = (uint64_t)in.n << 56;
 
         for (; in.n >= 8; in = agx_view_from(in, 8)) {
-                uint64_t word = load_le(in.p, 8);
+                uint64_t word = load_word(in.p);
 
                 v[3] ^= word;
                 sip_round(v), sip_round(v);

@@ -1,5 +1,52 @@
-/* A table-free validator: the lead byte decides how many bytes follow and the range of the first of them. */
+/* A table-free validator: the lead byte decides how many bytes follow and the range of the first of them. Nearly all that is
+ * looked at are ids and names, in ASCII and short: those are told by a few words. */
 #include "base/utf8.h"
+
+#define HIGH 0x8080808080808080u
+
+static uint64_t word_at(const char *p)
+{
+        uint64_t word;
+
+        memcpy(&word, p, sizeof(word));
+        return word;
+}
+
+static uint32_t half_at(const char *p)
+{
+        uint32_t half;
+
+        memcpy(&half, p, sizeof(half));
+        return half;
+}
+
+/* The last word of a longer run, or half of a shorter one, is looked at even if it overlaps the one before. */
+static bool is_ascii(agx_view v)
+{
+        uint64_t any = 0;
+
+        if (v.n >= 8) {
+                for (size_t i = 0; i + 8 < v.n; i += 8)
+                        any |= word_at(v.p + i);
+                any |= word_at(v.p + v.n - 8);
+        } else if (v.n >= 4) {
+                any = half_at(v.p) | half_at(v.p + v.n - 4);
+        } else {
+                for (size_t i = 0; i < v.n; ++i)
+                        any |= (unsigned char)v.p[i];
+        }
+        return !(any & HIGH);
+}
+
+/* How many whole words of ASCII it begins with, in bytes. */
+static size_t ascii_words(agx_view v)
+{
+        size_t n = 0;
+
+        while (v.n - n >= 8 && !(word_at(v.p + n) & HIGH))
+                n += 8;
+        return n;
+}
 
 /* Length of the sequence at `p` (of `n` > 0 bytes), or 0 if it is not well formed. */
 static size_t sequence(const unsigned char *p, size_t n)
@@ -29,16 +76,20 @@ static size_t sequence(const unsigned char *p, size_t n)
 
 size_t agx_utf8_prefix(agx_view v)
 {
-        agx_view rest = v;
+        size_t at = 0;
 
-        while (rest.n) {
-                size_t n = sequence((const unsigned char *)rest.p, rest.n);
+        if (is_ascii(v))
+                return v.n;
+        while (at < v.n) {
+                size_t n = ascii_words(agx_view_from(v, at));
 
                 if (!n)
+                        n = sequence((const unsigned char *)v.p + at, v.n - at);
+                if (!n)
                         break;
-                rest = agx_view_from(rest, n);
+                at += n;
         }
-        return v.n - rest.n;
+        return at;
 }
 
 bool agx_utf8_valid(agx_view v)

@@ -120,11 +120,20 @@ static void on_refusal(agx_client *c, agx_client_conn *conn, agx_client_call *ca
         agx_road_await(c, call);
 }
 
-static void on_call_reply(agx_client *c, agx_client_conn *conn, agx_client_call *call, uint64_t now_ms)
+/* What it says is of use only where the reply is none. */
+static void on_no_reply(agx_client *c, agx_client_conn *conn, agx_client_call *call, bool again, uint64_t now_ms)
 {
         char why[AGX_CLIENT_WHY_MAX];
 
         say_status(c, conn->http.status, why);
+        if (again)
+                agx_calls_lost(c, call, why, now_ms);
+        else
+                on_refusal(c, conn, call, why);
+}
+
+static void on_call_reply(agx_client *c, agx_client_conn *conn, agx_client_call *call, uint64_t now_ms)
+{
         switch (judge(conn->http.status)) {
         case VERDICT_OUTCOME:
                 on_outcome(c, conn, call, now_ms);
@@ -133,10 +142,10 @@ static void on_call_reply(agx_client *c, agx_client_conn *conn, agx_client_call 
                 on_accepted(c, conn, call, now_ms);
                 break;
         case VERDICT_AGAIN:
-                agx_calls_lost(c, call, why, now_ms);
+                on_no_reply(c, conn, call, true, now_ms);
                 break;
         case VERDICT_NO:
-                on_refusal(c, conn, call, why);
+                on_no_reply(c, conn, call, false, now_ms);
                 break;
         case VERDICT_LARGE:
                 agx_calls_fault(c, call, AGX_FAULT_FRAME_TOO_LARGE, "the call is larger than the runtime takes", NULL);

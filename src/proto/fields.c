@@ -15,9 +15,14 @@ static bool fail(agx_mp_reader *r, const char *why)
 /* The row that counts for this key, or fields.n. */
 static size_t row_of(agx_fields fields, agx_view key)
 {
-        for (size_t i = 0; i < fields.n; ++i)
-                if (fields.known >> i & 1 && agx_view_eq(fields.rows[i].key, key))
-                        return i;
+        for (uint32_t left = fields.known; left; left &= left - 1) {
+                size_t at = (size_t)__builtin_ctz(left);
+
+                if (at >= fields.n)
+                        break;
+                if (agx_view_eq(fields.rows[at].key, key))
+                        return at;
+        }
         return fields.n;
 }
 

@@ -1,6 +1,7 @@
 /*
  * Frames. A payload is walked twice: once for its `type`, wherever it stands, once with the rows of that type, so that
- * a key which is another type's business cannot spoil a frame, nor a future type's fields an old reader.
+ * a key which is another type's business cannot spoil a frame, nor a future type's fields an old reader. The first walk
+ * is short where the type comes first, as in all that we write.
  *
  * The deframer keeps header and payload of an unfinished frame together in one buffer. It takes only the bytes of the
  * frame at hand; what follows stays in the input, where most frames lie whole and are given out in place.
@@ -129,6 +130,21 @@ static bool read_rows(agx_view payload, uint32_t known, agx_frame *frame, uint32
         return agx_fields_read(&r, (agx_fields){rows, ROWS, known}, AGX_MAX_NESTING, frame, present) && agx_mp_done(&r);
 }
 
+/* What the first pair says, if that is the type: all that we write begin so, and need not be gone over twice. */
+static agx_frame_kind first_kind(agx_view payload)
+{
+        agx_mp_reader r = agx_mp_reader_on(payload);
+        agx_mp_token t = agx_mp_next(&r);
+
+        if (t.kind != AGX_MP_MAP || !t.count)
+                return AGX_FRAME_UNKNOWN;
+        t = agx_mp_next(&r);
+        if (t.kind != AGX_MP_STR || !agx_view_eq(t.v, rows[TYPE].key))
+                return AGX_FRAME_UNKNOWN;
+        t = agx_mp_next(&r);
+        return t.kind == AGX_MP_STR ? kind_of(t.v) : AGX_FRAME_UNKNOWN;
+}
+
 int agx_frame_parse(agx_view payload, agx_frame *frame)
 {
         const struct shape *shape;
@@ -137,13 +153,16 @@ int agx_frame_parse(agx_view payload, agx_frame *frame)
         *frame = (agx_frame){.kind = AGX_FRAME_UNKNOWN};
         if (!payload.n)
                 return 0;
-        if (!read_rows(payload, BIT(TYPE), frame, &present))
-                return AGX_FRAME_E_MALFORMED;
-        frame->kind = kind_of(frame->type_text);
+        frame->kind = first_kind(payload);
+        if (frame->kind == AGX_FRAME_UNKNOWN) {
+                if (!read_rows(payload, BIT(TYPE), frame, &present))
+                        return AGX_FRAME_E_MALFORMED;
+                frame->kind = kind_of(frame->type_text);
+        }
         if (frame->kind == AGX_FRAME_UNKNOWN)
                 return 0;
         shape = &shapes[frame->kind];
-        if (!read_rows(payload, shape->needs | shape->allows, frame, &present) || shape->needs & ~present)
+        if (!read_rows(payload, BIT(TYPE) | shape->needs | shape->allows, frame, &present) || shape->needs & ~present)
                 return AGX_FRAME_E_MALFORMED;
         frame->has_stream = (present & BIT(STREAM)) != 0;
         return 0;
@@ -216,9 +235,11 @@ static int put_payload(agx_buf *out, const agx_frame *frame, uint32_t given, siz
         agx_mp_put_map(&w, 1 + (size_t)__builtin_popcount(given));
         agx_mp_put_str(&w, rows[TYPE].key);
         agx_mp_put_str(&w, kind_texts[frame->kind]);
-        for (size_t row = 0; row < ROWS; ++row)
-                if (given >> row & 1)
-                        put_row(&w, frame, row, row == tail);
+        for (uint32_t left = given; left; left &= left - 1) {
+                size_t row = (size_t)__builtin_ctz(left);
+
+                put_row(&w, frame, row, row == tail);
+        }
         return agx_mp_writer_end(&w);
 }
 
@@ -249,8 +270,8 @@ static int put(agx_buf *out, const agx_frame *frame, uint32_t given, size_t tail
         uint8_t *place;
         int r;
 
-        for (size_t row = 0; row < ROWS; ++row) {
-                size_t n = given >> row & 1 && is_text(row) ? text_of(frame, row).n : 0;
+        for (uint32_t left = given; left; left &= left - 1) {
+                size_t row = (size_t)__builtin_ctz(left), n = is_text(row) ? text_of(frame, row).n : 0;
 
                 if (n > AGX_MAX_MESSAGE - bulk)
                         return AGX_FRAME_E_TOO_LARGE;

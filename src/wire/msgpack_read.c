@@ -218,9 +218,10 @@ static uint64_t inside(const agx_mp_token *t)
 
 bool agx_mp_skip(agx_mp_reader *r, size_t depth)
 {
-        uint64_t left[AGX_MP_DEPTH_MAX + 1] = {1};
+        uint64_t left[AGX_MP_DEPTH_MAX + 1]; /* each is set when its level is entered */
         size_t level = 0;
 
+        left[0] = 1;
         if (depth > AGX_MP_DEPTH_MAX)
                 depth = AGX_MP_DEPTH_MAX;
         for (;;) {

@@ -91,11 +91,37 @@ static void test_counts(void **state)
         assert_int_equal(four * 64, 0x110000 - 0x10000);
 }
 
+/* Runs of every short length, in which one byte, or one character, at every place is not ASCII. */
+static void test_places(void **state)
+{
+        char b[40];
+
+        (void)state;
+        for (size_t n = 0; n <= sizeof(b); ++n) {
+                memset(b, 'a', sizeof(b));
+                assert_true(valid(agx_view_of(b, n)));
+                for (size_t at = 0; at < n; ++at) {
+                        b[at] = '\x80';
+                        assert_int_equal(agx_utf8_prefix(agx_view_of(b, n)), at);
+                        assert_false(valid(agx_view_of(b, n)));
+                        b[at] = '\xc3';
+                        assert_int_equal(agx_utf8_prefix(agx_view_of(b, n)), at);
+                        if (at + 1 < n) {
+                                b[at + 1] = '\xa9';
+                                assert_true(valid(agx_view_of(b, n)));
+                                b[at + 1] = 'a';
+                        }
+                        b[at] = 'a';
+                }
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_edges),
                 cmocka_unit_test(test_counts),
+                cmocka_unit_test(test_places),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
