@@ -63,21 +63,33 @@ PyObject *agx_ext_call_new(PyTypeObject *type, const agx_frame *frame, PyObject 
         return (PyObject *)self;
 }
 
-PyObject *agx_ext_call_run(call *self, PyObject *function, PyObject *positional, PyObject *keywords)
+bool agx_ext_call_enter(call *self)
 {
-        PyObject *value;
-
         if (self->cancelled) {
                 PyErr_SetNone(self->cancelled);
-                return NULL;
+                return false;
         }
         self->thread = PyThread_get_thread_ident();
         agx_list_push_back(running_of(PyType_GetModule(Py_TYPE((PyObject *)self))), &self->running);
-        value = PyObject_Call(function, positional, keywords);
+        return true;
+}
+
+void agx_ext_call_leave(call *self)
+{
         agx_list_unlink(&self->running);
         if (self->cancelled) /* takes back an exception that was set but has not struck yet */
                 PyThreadState_SetAsyncExc(self->thread, NULL);
         self->thread = 0;
+}
+
+PyObject *agx_ext_call_run(call *self, PyObject *function, PyObject *positional, PyObject *keywords)
+{
+        PyObject *value;
+
+        if (!agx_ext_call_enter(self))
+                return NULL;
+        value = PyObject_Call(function, positional, keywords);
+        agx_ext_call_leave(self);
         return value;
 }
 

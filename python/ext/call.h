@@ -26,6 +26,9 @@ PyObject *agx_ext_call_text(agx_view v);
 PyObject *agx_ext_call_new(PyTypeObject *type, const agx_frame *frame, PyObject *target);
 /* Calls `function`; until it returns, and no longer, it can be interrupted. `keywords` may be NULL. */
 PyObject *agx_ext_call_run(agx_ext_call *call, PyObject *function, PyObject *positional, PyObject *keywords);
+/* Around a call of the target by other means: false with the exception of a cancel that came first. */
+bool agx_ext_call_enter(agx_ext_call *call);
+void agx_ext_call_leave(agx_ext_call *call);
 /* The task that runs it, for who cancels it. */
 void agx_ext_call_set_task(agx_ext_call *call, PyObject *task);
 

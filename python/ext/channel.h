@@ -28,7 +28,9 @@ enum {
         X(context)                                                                                                     \
         X(flush)                                                                                                       \
         X(get_task_factory)                                                                                            \
-        X(run)
+        X(run)                                                                                                         \
+        X(stderr)                                                                                                      \
+        X(stdout)
 
 typedef struct agx_channel {
         PyObject_HEAD
@@ -57,6 +59,7 @@ typedef struct agx_channel {
         bool parked;       /* calls wait for a thread: whoever is done goes back to Python */
         PyObject *loads, *dumps, *copy_context, *protocol;
         PyObject *set_current; /* tells the context of a call its id */
+        PyObject *sys_dict;    /* of the module sys */
 #define X(name) PyObject *s_##name;
         CHANNEL_NAMES(X)
 #undef X

@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+enum { FEW = 4 }; /* arguments of a target, as most have */
+
 /* ---- helpers ---- */
 
 void agx_channel_leave_to_rest(agx_channel *self, agx_ext_call *call, const char *stage, PyObject *what)
@@ -32,9 +34,9 @@ static bool is_plain(PyObject *value)
                PyTuple_CheckExact(value) || PyDict_CheckExact(value);
 }
 
-static void flush_stream(agx_channel *self, const char *name)
+static void flush_stream(agx_channel *self, PyObject *name)
 {
-        PyObject *stream = Py_XNewRef(PySys_GetObject(name)), *r;
+        PyObject *stream = Py_XNewRef(PyDict_GetItemWithError(self->sys_dict, name)), *r;
 
         if (!stream)
                 return;
@@ -88,12 +90,25 @@ PyObject *agx_channel_context(agx_channel *self, agx_ext_call *call)
         return context;
 }
 
-/* Calls function(*args, **kwargs) in a context of its own. */
-static PyObject *run_target(agx_channel *self, agx_ext_call *call, PyObject *function, PyObject *loaded)
+/* context.run(function, *args), of few arguments: without a method and a tuple that are made for it. */
+static PyObject *run_few(agx_channel *self, agx_ext_call *call, PyObject *context, PyObject *function, PyObject *args)
 {
-        PyObject *args = PyTuple_GetItem(loaded, 0), *kwargs = PyTuple_GetItem(loaded, 1);
-        PyObject *context = agx_channel_context(self, call);
-        PyObject *run = context ? PyObject_GetAttr(context, self->s_run) : NULL;
+        PyObject *few[FEW + 1] = {NULL}, *value;
+        Py_ssize_t n = PyTuple_Size(args);
+
+        for (Py_ssize_t i = 0; i < n; ++i)
+                few[i] = PyTuple_GetItem(args, i); /* the first NULL ends them */
+        if (!agx_ext_call_enter(call))
+                return NULL;
+        value = PyObject_CallMethodObjArgs(context, self->s_run, function, few[0], few[1], few[2], few[3], NULL);
+        agx_ext_call_leave(call);
+        return value;
+}
+
+static PyObject *run_any(agx_channel *self, agx_ext_call *call, PyObject *context, PyObject *function, PyObject *args,
+                         PyObject *kwargs)
+{
+        PyObject *run = PyObject_GetAttr(context, self->s_run);
         Py_ssize_t n = PyTuple_Size(args);
         PyObject *all = run ? PyTuple_New(n + 1) : NULL, *value = NULL;
 
@@ -101,10 +116,23 @@ static PyObject *run_target(agx_channel *self, agx_ext_call *call, PyObject *fun
                 PyTuple_SetItem(all, 0, Py_NewRef(function));
                 for (Py_ssize_t i = 0; i < n; ++i)
                         PyTuple_SetItem(all, i + 1, Py_NewRef(PyTuple_GetItem(args, i)));
-                value = agx_ext_call_run(call, run, all, PyDict_Size(kwargs) ? kwargs : NULL);
+                value = agx_ext_call_run(call, run, all, kwargs);
         }
         Py_XDECREF(all);
         Py_XDECREF(run);
+        return value;
+}
+
+/* Calls function(*args, **kwargs) in a context of its own. */
+static PyObject *run_target(agx_channel *self, agx_ext_call *call, PyObject *function, PyObject *loaded)
+{
+        PyObject *args = PyTuple_GetItem(loaded, 0), *kwargs = PyTuple_GetItem(loaded, 1);
+        PyObject *context = agx_channel_context(self, call), *value = NULL;
+
+        if (context && !PyDict_Size(kwargs) && PyTuple_Size(args) <= FEW)
+                value = run_few(self, call, context, function, args);
+        else if (context)
+                value = run_any(self, call, context, function, args, PyDict_Size(kwargs) ? kwargs : NULL);
         Py_XDECREF(context);
         return value;
 }
@@ -112,8 +140,8 @@ static PyObject *run_target(agx_channel *self, agx_ext_call *call, PyObject *fun
 /* Takes the call off the table, after which no cancel finds it. False: it is answered, or Python's to answer. */
 static bool take_off(agx_channel *self, agx_ext_call *call)
 {
-        flush_stream(self, "stdout");
-        flush_stream(self, "stderr");
+        flush_stream(self, self->s_stdout);
+        flush_stream(self, self->s_stderr);
         if (self->fd < 0) {
                 agx_channel_leave_to_rest(self, call, "forked", Py_NewRef(Py_None));
                 return false;
@@ -413,7 +441,10 @@ int agx_channel_init_short(agx_channel *self)
         self->copy_context = agx_ext_take_from("_contextvars", "copy_context");
         self->protocol = PyLong_FromLong(5);
         self->set_current = take_method("agentix._ambient", "current_call", "set");
-        return self->loads && self->dumps && self->copy_context && self->protocol && self->set_current ? 0 : -1;
+        self->sys_dict = agx_ext_take_from("sys", "__dict__");
+        return self->loads && self->dumps && self->copy_context && self->protocol && self->set_current && self->sys_dict
+                       ? 0
+                       : -1;
 }
 
 int agx_channel_traverse_short(agx_channel *self, visitproc visit, void *arg)
@@ -431,6 +462,7 @@ void agx_channel_clear_short(agx_channel *self)
         Py_CLEAR(self->dumps);
         Py_CLEAR(self->copy_context);
         Py_CLEAR(self->set_current);
+        Py_CLEAR(self->sys_dict);
         Py_CLEAR(self->protocol);
 #define X(name) Py_CLEAR(self->s_##name);
         CHANNEL_NAMES(X)

@@ -158,10 +158,10 @@ int agx_request_whole(agx_client_call *call)
 }
 
 /* The body but for arguments that are sent from where they lie; these come last. */
-static int put_body(agx_client *c, const agx_client_call *call, agx_view arguments, size_t around, size_t n_acks,
-                    bool apart)
+static int put_body(agx_client *c, agx_buf *out, const agx_client_call *call, agx_view arguments, size_t around,
+                    size_t n_acks, bool apart)
 {
-        agx_mp_writer w = agx_mp_writer_on(&c->scratch);
+        agx_mp_writer w = agx_mp_writer_on(out);
         char id[AGX_CLIENT_ID_MAX + 1];
 
         agx_mp_put_map(&w, 3u + (call->context.p != NULL) + (call->window > 0) + (n_acks > 0));
@@ -187,13 +187,11 @@ static int put_body(agx_client *c, const agx_client_call *call, agx_view argumen
         return agx_mp_writer_end(&w);
 }
 
-/* `fast`: the stream says where a body ends. */
-static int put_request(agx_client *c, agx_httpconn *http, size_t length, bool fast)
+/* What was put aside so that its length is known before it. */
+static int put_request(agx_client *c, agx_httpconn *http, size_t length)
 {
         int r;
 
-        if (fast)
-                return agx_buf_append_view(&http->out, agx_buf_view(&c->scratch));
         r = agx_buf_append_view(&http->out, agx_buf_view(agx_road_is_open(c) ? &c->call_head : &c->long_head));
         if (!r)
                 r = agx_http1_put_length(&http->out, length);
@@ -211,6 +209,7 @@ int agx_request_call(agx_client *c, agx_client_conn *conn, agx_client_call *call
         size_t n_acks = c->n_acks < AGX_CLIENT_ACKS_SENT ? c->n_acks : AGX_CLIENT_ACKS_SENT;
         bool apart = arguments.n > AGX_CLIENT_INLINE_MAX;
         agx_httpconn *http = &conn->http;
+        agx_buf *body = conn->carrier ? &http->out : &c->scratch; /* a stream says by itself where a body ends */
         size_t length;
 
         if (r)
@@ -219,16 +218,16 @@ int agx_request_call(agx_client *c, agx_client_conn *conn, agx_client_call *call
                 return AGX_BUF_E_FULL;
         agx_buf_clear(&c->scratch);
         agx_httpconn_begin(http, AGX_MAX_MESSAGE);
-        r = put_body(c, call, arguments, around, n_acks, apart);
+        r = put_body(c, body, call, arguments, around, n_acks, apart);
         if (!r && around)
-                r = agx_buf_append_view(&c->scratch, call->before);
+                r = agx_buf_append_view(body, call->before);
         if (r)
                 return r;
         conn->after = around ? call->after : AGX_VIEW_NULL;
-        length = c->scratch.len + conn->after.n + (apart ? arguments.n : 0);
+        length = body->len + conn->after.n + (apart ? arguments.n : 0);
         if (length > AGX_MAX_MESSAGE)
                 return AGX_BUF_E_FULL;
-        r = put_request(c, http, length, conn->carrier != NULL);
+        r = conn->carrier ? 0 : put_request(c, http, length);
         if (r)
                 return r;
         if (apart)

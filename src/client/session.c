@@ -223,7 +223,7 @@ void agx_client_call_take_body(agx_client_call *call, agx_buf *body)
 void agx_client_call_free(agx_client *c, agx_client_call *call, uint64_t now_ms)
 {
         agx_client_conn *conn = call->conn;
-        bool drop = agx_road_abandon(c, call);
+        bool taken = call->state == CALL_TAKEN, drop = agx_road_abandon(c, call);
 
         agx_calls_unlink(c, call);
         agx_calls_forget(c, call);
@@ -233,7 +233,8 @@ void agx_client_call_free(agx_client *c, agx_client_call *call, uint64_t now_ms)
                 agx_pool_abandon(c, conn, now_ms);
         if (drop)
                 agx_road_drop(c, now_ms);
-        agx_pool_pump(c, now_ms);
+        if (!taken) /* else all that its end made possible was wished for when it ended */
+                agx_pool_pump(c, now_ms);
 }
 
 /* ---- wishes ---- */

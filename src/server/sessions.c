@@ -20,6 +20,8 @@ static void drop(agx_sessions *s, agx_session *session)
 {
         agx_map_remove(&s->by_name, &session->by_name);
         agx_list_unlink(&session->unused);
+        if (s->last == session)
+                s->last = NULL;
         free(session);
 }
 
@@ -35,8 +37,11 @@ void agx_sessions_deinit(agx_sessions *s)
 
 static agx_session *find(const agx_sessions *s, agx_view name)
 {
-        agx_map_node *node = agx_map_find(&s->by_name, name);
+        agx_map_node *node;
 
+        if (s->last && agx_view_eq(s->last->by_name.key, name))
+                return s->last;
+        node = agx_map_find(&s->by_name, name);
         return node ? agx_container_of(node, agx_session, by_name) : NULL;
 }
 
@@ -59,6 +64,8 @@ agx_session *agx_sessions_use(agx_sessions *s, agx_view name)
                 agx_list_unlink(&session->unused);
                 agx_list_push_back(&s->unused, &session->unused);
         }
+        if (session)
+                s->last = session;
         return session;
 }
 

@@ -24,7 +24,8 @@ typedef struct agx_session {
 
 typedef struct agx_sessions {
         agx_map by_name;
-        agx_list unused; /* the longest unused first */
+        agx_session *last; /* the last used one: mostly it is asked for again; or NULL */
+        agx_list unused;   /* the longest unused first */
         agx_idring forgotten;
         size_t max;
         uint32_t window;
