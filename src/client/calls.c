@@ -6,7 +6,9 @@
  * many calls are under way at most all the same, since the server keeps no more results.
  *
  * A server that has no room for a call says so and forgets it. Such calls are kept here and sent again, the oldest first: one,
- * then twice as many as long as they are taken; after one that is refused again there is a pause, which doubles.
+ * then twice as many as long as they are taken; after one that is refused again there is a pause, which doubles. Such a no is
+ * of that one sending: if an earlier one went down with its connection, it may still come, and be taken, so that the
+ * call is `in_doubt` until it has an outcome.
  */
 #include "base/err.h"
 #include "client/state.h"
@@ -238,9 +240,18 @@ void agx_calls_finish(agx_client *c, agx_client_call *call, agx_client_outcome o
         ++c->finished;
 }
 
+/* Whatever was sent of it, the server has said that it did not take: it waits here, and nowhere else. */
+static bool has_not_run(const agx_client_call *call)
+{
+        return !call->in_doubt && !call->accepted &&
+               (call->state == CALL_WAITING || call->state == CALL_PAUSED || call->state == CALL_REFUSED);
+}
+
 void agx_calls_unreachable(agx_client *c, agx_client_call *call, const char *why)
 {
-        const char *unknown = call->counter ? "; whether the call has run is unknown" : "";
+        const char *unknown = !call->counter      ? ""
+                              : has_not_run(call) ? "; the call has not run"
+                                                  : "; whether the call has run is unknown";
 
         snprintf(call->result.why, sizeof(call->result.why), "%.*s%s", (int)(AGX_CLIENT_WHY_MAX - 48), why, unknown);
         agx_calls_finish(c, call, AGX_CLIENT_UNREACHABLE);
@@ -258,9 +269,12 @@ void agx_calls_fault(agx_client *c, agx_client_call *call, agx_fault_type type, 
 
 void agx_calls_instance_changed(agx_client *c, agx_client_call *call)
 {
-        agx_calls_fault(c, call, AGX_FAULT_RESULT_UNAVAILABLE,
-                        "the runtime was restarted while the call was in flight; whether it has run is unknown",
-                        "instance_changed");
+        agx_calls_fault(
+                c, call, AGX_FAULT_RESULT_UNAVAILABLE,
+                has_not_run(call)
+                        ? "the runtime was restarted before it had room for the call, which has not run"
+                        : "the runtime was restarted while the call was in flight; whether it has run is unknown",
+                "instance_changed");
 }
 
 void agx_calls_fail_waiting(agx_client *c, const char *why)
@@ -290,6 +304,7 @@ void agx_calls_lost(agx_client *c, agx_client_call *call, const char *why, uint6
 {
         agx_calls_unlink(c, call);
         ++call->losses;
+        call->in_doubt = true;
         call->polls = 0;
         if (!c->config.reconnect || (c->config.attempts && call->losses > c->config.attempts)) {
                 call->state = CALL_TAKEN;
@@ -314,6 +329,7 @@ void agx_calls_refused(agx_client *c, agx_client_call *call, uint64_t now_ms)
 {
         agx_calls_tried(c, call);
         agx_calls_unlink(c, call);
+        call->in_doubt = call->in_doubt || call->accepted; /* it breaks its word */
         agx_calls_unsettle(c, call);
         call->state = CALL_REFUSED;
         agx_calls_insert(&c->refused, call);

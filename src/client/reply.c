@@ -52,6 +52,7 @@ static bool never_seen(const agx_fault *fault)
 static void ask_anew(agx_client *c, agx_client_call *call, uint64_t now_ms)
 {
         agx_calls_unlink(c, call);
+        call->in_doubt = true; /* of another sending than this one it says nothing */
         agx_calls_unsettle(c, call);
         agx_calls_pause(c, call, now_ms + AGX_CLIENT_POLL_MIN_MS);
 }

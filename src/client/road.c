@@ -188,6 +188,7 @@ static void ask_all_again(agx_client *c)
                 agx_client_call *call = call_of(node);
 
                 agx_calls_unlink(c, call);
+                call->in_doubt = call->in_doubt || !call->sending;
                 call->by_link = call->sending;
                 if (call->sending)
                         agx_calls_queue(c, call);

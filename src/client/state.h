@@ -60,6 +60,7 @@ struct agx_client_call {
         unsigned refused;      /* the status by which its POST was refused */
         uint32_t told;         /* SENT: the link on which its end would be told, or 0 */
         unsigned losses;       /* connections lost under it */
+        bool in_doubt;         /* what was once sent of it nobody has answered: it may come yet, whatever is said now */
         bool trying;           /* it was REFUSED and is on its way again */
         unsigned tries;        /* how often it was */
         unsigned polls;        /* 202s in a row */

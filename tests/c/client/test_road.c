@@ -931,6 +931,117 @@ static void test_a_refused_call_may_be_given_up(void **state)
         }
 }
 
+static const char id_1[] = "000102030405060708090a0b0c0d0e0f-1";
+
+static void restart(server *s)
+{
+        for (size_t i = 0; i < s->f.n_ends; ++i)
+                if (s->f.ends[i].conn)
+                        drop(&s->f, &s->f.ends[i]);
+        s->instance = 1;
+        s->f.instance = "two";
+}
+
+static void assert_says(server *s, agx_client_call *call, const char *type, const char *words)
+{
+        const agx_client_result *r;
+
+        for (int i = 0; i < 50; ++i)
+                let_pass(s, 100);
+        r = ended(&s->f, call);
+        if (type) {
+                assert_true(agx_view_eq(r->fault.type, agx_view_str(type)));
+                assert_non_null(memmem(r->fault.message.p, r->fault.message.n, words, strlen(words)));
+        } else {
+                assert_int_equal(r->outcome, AGX_CLIENT_UNREACHABLE);
+                assert_non_null(strstr(r->why, words));
+        }
+        agx_client_call_free(s->f.client, call, s->f.now);
+}
+
+/* It waits here and nowhere else: what ends it says so. */
+static void test_a_refused_call_has_not_run(void **state)
+{
+        (void)state;
+        for (int sync = 0; sync < 2; ++sync) {
+                agx_client_config config = link_config(sync ? 100 : UINT64_MAX);
+                agx_client_call *call;
+                server s;
+
+                open_server(&s, &config);
+                s.refusals = SIZE_MAX;
+                call = call_with(&s, "x");
+                settle(&s);
+                restart(&s);
+                assert_says(&s, call, "ResultUnavailable", "which has not run");
+                call = call_with(&s, "y");
+                settle(&s);
+                agx_client_shutdown(s.f.client, "the client was closed", s.f.now);
+                assert_says(&s, call, NULL, "the client was closed; the call has not run");
+                assert_int_equal(s.n_calls, 0);
+                close_server(&s);
+        }
+}
+
+/* An earlier sending went down with its connection: nobody knows what will become of it. */
+static void lose_and_refuse(server *s)
+{
+        s->no_auto = false;
+        work(&s->f);
+        drop(&s->f, must_ask(&s->f));
+        s->refusals = SIZE_MAX;
+        settle(s);
+        assert_true(s->refused > 0);
+}
+
+static void test_a_refused_call_of_which_more_is_under_way(void **state)
+{
+        (void)state;
+        for (int link = 0; link < 2; ++link) {
+                agx_client_config config = link_config(100);
+                agx_client_call *call;
+                server s;
+
+                config.link = link;
+                open_server(&s, &config);
+                call = call_with(&s, "x");
+                lose_and_refuse(&s);
+                agx_client_shutdown(s.f.client, "the client was closed", s.f.now);
+                assert_says(&s, call, NULL, "whether the call has run is unknown");
+                s.refusals = 0;
+                s.at_once = true;
+                assert_is_value(&s, call_with(&s, "y"), "y");
+                s.at_once = false;
+                call = call_with(&s, "z");
+                lose_and_refuse(&s);
+                restart(&s);
+                assert_says(&s, call, "ResultUnavailable", "whether it has run is unknown");
+                close_server(&s);
+        }
+}
+
+/* What was delayed comes after the no, and is taken: the same id, so it runs once, and its value is the call's. */
+static void test_a_delayed_call_is_taken_after_a_refusal(void **state)
+{
+        (void)state;
+        for (int link = 0; link < 2; ++link) {
+                agx_client_config config = link_config(100);
+                agx_client_call *call;
+                server s;
+
+                config.link = link;
+                open_server(&s, &config);
+                call = call_with(&s, "x");
+                lose_and_refuse(&s);
+                end_call(&s, begin_call(&s, agx_view_str(id_1), AGX_VIEW("x")));
+                for (int i = 0; i < 50; ++i)
+                        let_pass(&s, 100);
+                assert_is_value(&s, call, "x");
+                assert_int_equal(s.n_calls, 1);
+                close_server(&s);
+        }
+}
+
 /* Only the one reason allows it: what has begun may be as busy as it likes. */
 static void test_other_busy_calls_fail(void **state)
 {
@@ -1203,6 +1314,9 @@ int main(void)
                 cmocka_unit_test(test_never_seen_for_ever),
                 cmocka_unit_test(test_refused_calls_are_sent_again),
                 cmocka_unit_test(test_a_full_server_is_asked_less_and_less),
+                cmocka_unit_test(test_a_refused_call_has_not_run),
+                cmocka_unit_test(test_a_refused_call_of_which_more_is_under_way),
+                cmocka_unit_test(test_a_delayed_call_is_taken_after_a_refusal),
                 cmocka_unit_test(test_a_refused_call_may_be_given_up),
                 cmocka_unit_test(test_other_busy_calls_fail),
                 cmocka_unit_test(test_outcomes_of_strangers_are_passed_over),
