@@ -192,6 +192,9 @@ static sim_outcome unavailable(const agx_fault *fault)
 {
         if (agx_view_eq(fault->reason, AGX_VIEW("never_seen")))
                 return SIM_NOT_BEGUN;
+        if (agx_view_eq(fault->message,
+                        AGX_VIEW("the runtime was restarted before it had room for the call, which has not run")))
+                return SIM_NOT_BEGUN;
         return agx_view_eq(fault->reason, AGX_VIEW("instance_changed")) ? SIM_INSTANCE_CHANGED : SIM_DROPPED;
 }
 

@@ -106,6 +106,8 @@ static void hear(sim_stranger *x, const agx_rpc_event *rpc)
         }
         if (job->host == x->index && (job->over || job->instance != x->instance))
                 return; /* told again, as it had asked again */
+        if (rpc->kind == AGX_RPC_ERROR && agx_fault_is_not_taken(&rpc->fault))
+                return; /* of that sending; it asks once more later */
         sim_note_key(x->s, SIM_HEARD, job->key, x->index, job->counter, outcome, digest);
         if (job->host != x->index || (!x->rests && sim_once_in(&x->s->clock, 3)))
                 return; /* it asks once more later */
@@ -217,6 +219,8 @@ static void hear_post(post *p)
                 sim_judge_blame(p->from->s->judge, 0, "a repeated POST was answered with nonsense");
                 return;
         }
+        if (!reply.ok && agx_fault_is_not_taken(&reply.fault))
+                return;
         outcome = reply.ok ? SIM_VALUE : sim_outcome_of_fault(&reply.fault);
         sim_note_key(p->from->s, SIM_HEARD, p->job->key, p->job->host, p->job->counter, outcome,
                      reply.ok ? sim_digest(reply.value) : 0);
