@@ -33,7 +33,8 @@
 #define AGX_HTTP_OUT (64u << 10)   /* bytes of heads and small answers of one connection */
 #define AGX_CONDUIT_NAME 32        /* characters of the name of a conduit, hexadecimal digits */
 #define AGX_HTTP_WAIT_MAX_S 86400  /* seconds that `Prefer: wait` is honoured for; above it is lowered to this */
-#define AGX_MAX_CONNECTIONS 4096   /* accepted connections of one server; more wait in the kernel's queue */
+#define AGX_SERVER_GATHER_BYTES (2u << 30) /* bytes of requests that are not whole; above: "Busy", not taken */
+#define AGX_MAX_CONNECTIONS 4096           /* accepted connections of one server; more wait in the kernel's queue */
 
 /* The fast wire, between our own ends. */
 #define AGX_FAST_FRAME_MAX (256u << 10)    /* bytes of one frame with its head */

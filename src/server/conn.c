@@ -24,6 +24,13 @@ enum { SMALL_OUT = 4096, PLACE_BYTES = 1 << 20, WAIT_DEFAULT_MS = 1000, BODY_KEE
 #define TYPE_MSGPACK AGX_VIEW("application/msgpack")
 #define TYPE_TEXT AGX_VIEW("text/plain; charset=utf-8")
 
+static void give_back(agx_conn *c)
+{
+        if (c->site)
+                agx_gather_give(c->site->gather, c->gathered);
+        c->gathered = 0;
+}
+
 int agx_conn_init(agx_conn *c, const agx_site *site, agx_buf *out, uint64_t now)
 {
         static const agx_http1_bounds bounds = {.head_max = AGX_HTTP_HEAD_MAX,
@@ -44,6 +51,7 @@ void agx_conn_deinit(agx_conn *c)
 {
         agx_http1_free(c->parser);
         c->parser = NULL;
+        give_back(c);
         agx_buf_deinit(&c->body);
         agx_buf_deinit(&c->scratch);
 }
@@ -73,6 +81,7 @@ static int put_body(agx_conn *c, const agx_answer *a, agx_view body)
 static void drop_body(agx_conn *c)
 {
         c->whole = AGX_VIEW_NULL;
+        give_back(c);
         agx_buf_clear(&c->body);
         if (c->body.cap > BODY_KEEP)
                 agx_buf_deinit(&c->body);
@@ -382,7 +391,7 @@ static int on_head(agx_conn *c, uint64_t now, const agx_http1_head *head)
 
         c->close = !head->keep_alive || head->upgrade || c->site->draining;
         c->keep = !c->close && !head->http11;
-        c->ours = c->challenged = false;
+        c->ours = c->challenged = c->crowded = false;
         c->body_since = now;
         c->body_got = 0;
         c->body_length = head->chunked ? 0 : head->length;
@@ -410,17 +419,29 @@ static void count_body(agx_conn *c, size_t n)
         c->deadline = c->body_since + AGX_HTTP_BODY_GRACE_MS + c->body_got * 1000 / AGX_HTTP_BODY_RATE;
 }
 
+static bool has_room(agx_conn *c, size_t n)
+{
+        if (!c->crowded && !agx_gather_take(c->site->gather, n)) {
+                c->crowded = true;
+                drop_body(c);
+        }
+        c->gathered += c->crowded ? 0 : n;
+        return !c->crowded;
+}
+
 static int on_body(agx_conn *c, agx_view part)
 {
         count_body(c, part.n);
         if (c->state != AGX_CONN_BODY || !takes_body(c))
                 return 0;
-        if (agx_buf_ends_at(&c->body, part)) {
-                agx_buf_commit(&c->body, part.n);
+        if (!c->body.len && !c->crowded && part.n == c->body_length) {
+                c->whole = part;
                 return 0;
         }
-        if (!c->body.len && part.n == c->body_length) {
-                c->whole = part;
+        if (!has_room(c, part.n))
+                return 0;
+        if (agx_buf_ends_at(&c->body, part)) {
+                agx_buf_commit(&c->body, part.n);
                 return 0;
         }
         return agx_buf_append_view(&c->body, part);
@@ -434,12 +455,24 @@ static int ask(agx_conn *c, uint64_t deadline, agx_conn_wish what, agx_conn_wish
         return 0;
 }
 
+/* Only a call can be told so in its own words. */
+static int refuse_crowded(agx_conn *c, uint64_t now)
+{
+        agx_fault fault = agx_gather_fault(AGX_GATHER_FULL);
+
+        return c->route == AGX_ROUTE_CALL
+                       ? agx_conn_reply_fault(c, now, &fault)
+                       : agx_conn_reply_refusal(c, now, 503, "too much comes to this server at once");
+}
+
 static int on_end(agx_conn *c, uint64_t now, agx_conn_wish *wish)
 {
         agx_view body = c->whole.p ? c->whole : agx_buf_view(&c->body);
         const char *why;
         int r;
 
+        if (c->state == AGX_CONN_BODY && c->crowded)
+                return refuse_crowded(c, now);
         if (c->state == AGX_CONN_BODY && c->route == AGX_ROUTE_SIO) {
                 c->sio.body = body;
                 return ask(c, UINT64_MAX, AGX_CONN_SIO, wish);
@@ -476,10 +509,10 @@ static int on_error(agx_conn *c, int error)
 /* All input is used; a body that lay whole in it must stay. */
 static int hold(agx_conn *c)
 {
-        int r = c->whole.p ? agx_buf_append_view(&c->body, c->whole) : 0;
+        agx_view whole = c->whole;
 
         c->whole = AGX_VIEW_NULL;
-        return r;
+        return whole.p && has_room(c, whole.n) ? agx_buf_append_view(&c->body, whole) : 0;
 }
 
 /* One event; *wish is AGX_CONN_NONE if there is more to do. */
@@ -578,7 +611,7 @@ bool agx_conn_place(agx_conn *c, char **place, size_t *n)
         uint8_t *at;
 
         *n = left < PLACE_BYTES ? (size_t)left : PLACE_BYTES;
-        if (c->state != AGX_CONN_BODY || !takes_body(c) || c->body.len < PLACE_BYTES || !*n ||
+        if (c->state != AGX_CONN_BODY || !takes_body(c) || c->crowded || c->body.len < PLACE_BYTES || !*n ||
             agx_buf_reserve(&c->body, *n, &at))
                 return false;
         *place = (char *)at;

@@ -12,6 +12,7 @@
  */
 #include "proto/callmsg.h"
 #include "server/auth.h"
+#include "server/gather.h"
 #include "wire/ws_handshake.h"
 
 /* What all connections of a server share. */
@@ -19,7 +20,8 @@ typedef struct agx_site {
         agx_auth auth;
         agx_view version;
         agx_view instance;
-        bool draining; /* the server is about to end: calls are refused, connections closed after their answer */
+        agx_gather *gather; /* what all of them gather; NULL: as much as they like */
+        bool draining;      /* the server is about to end: calls are refused, connections closed after their answer */
 } agx_site;
 
 typedef enum agx_conn_wish {
@@ -79,7 +81,9 @@ typedef struct agx_conn {
         uint64_t body_length; /* 0: chunked, or none */
         agx_buf scratch;      /* small bodies of answers */
         agx_buf body;
-        agx_view whole; /* the body, if it lies whole in the input */
+        size_t gathered; /* bytes of it that count in the site's .gather */
+        bool crowded;    /* there was no room for it: the rest is read and dropped */
+        agx_view whole;  /* the body, if it lies whole in the input */
         uint64_t wait_ms;
         agx_view session; /* absent: none given */
         bool ours;        /* GET /health has a challenge, so it is a client of ours that asks */

@@ -317,6 +317,7 @@ int agx_fast_road_begin(agx_http *h)
                 return agx_trace(-ENOMEM);
         agx_list_init(&road->settling);
         r = agx_fastconn_init(&road->conn, h->conn.session, seed, now_of(h));
+        road->conn.shared = &h->server->gather;
         h->fast = road;
         return r ? r : agx_conn_reply_upgrade(&h->conn);
 }

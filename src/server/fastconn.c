@@ -3,7 +3,7 @@
  * taken, and with that its id's place is free: so pieces of a stream that nobody knows are those of one that was answered
  * early or reset, and are dropped.
  *
- * All that one connection makes us gather is bounded. It cannot be slowed down instead: what would complete a request comes
+ * All that one connection makes us gather is bounded, and what all do (gather.h). It cannot be slowed down instead: what would complete a request comes
  * on the same connection. Our own peer never reaches the bound, since it lets large values begin only as others end.
  */
 #include "server/fastconn.h"
@@ -11,6 +11,9 @@
 #include "wire/ws.h"
 
 enum { PLACE_MIN = 16 * 1024, HEAD_MAX = AGX_MAX_FAULT_MESSAGE + AGX_MAX_FAULT_TRACEBACK + 4096 };
+static const char crowded_here[] = "the requests that came on this connection at once had more than 1 GiB together "
+                                   "(AGX_FAST_GATHER_BYTES), so this one "
+                                   "was not taken: send fewer large ones at a time";
 enum { STATUS_OK = 200, STATUS_ACCEPTED = 202, STATUS_BAD = 400, STATUS_LARGE = 413, STATUS_UNAVAILABLE = 503 };
 
 int agx_fastconn_init(agx_fastconn *c, agx_view session, const uint8_t seed[16], uint64_t now)
@@ -29,6 +32,7 @@ agx_view agx_fastconn_session(const agx_fastconn *c)
 static void drop_body(agx_fast_stream *s)
 {
         s->conn->gathered -= s->gathered;
+        agx_gather_give(s->conn->shared, s->gathered);
         s->gathered = 0;
         agx_buf_deinit(&s->body);
 }
@@ -200,8 +204,10 @@ static int gather(agx_fastconn *c, agx_fast_stream *s, agx_view data)
 {
         int r = 0;
 
-        if (data.n > c->gather_max - c->gathered)
-                s->crowded = true;
+        if (!s->crowded && data.n > c->gather_max - c->gathered)
+                s->crowded = crowded_here;
+        if (!s->crowded && !agx_gather_take(c->shared, data.n))
+                s->crowded = AGX_GATHER_FULL;
         if (s->crowded) {
                 drop_body(s);
                 return 0;
@@ -210,8 +216,10 @@ static int gather(agx_fastconn *c, agx_fast_stream *s, agx_view data)
                 agx_buf_commit(&s->body, data.n);
         else
                 r = agx_buf_append_view(&s->body, data);
-        if (r)
+        if (r) {
+                agx_gather_give(c->shared, data.n);
                 return r;
+        }
         s->gathered += data.n;
         c->gathered += data.n;
         return 0;
@@ -219,9 +227,7 @@ static int gather(agx_fastconn *c, agx_fast_stream *s, agx_view data)
 
 static int refuse_crowded(agx_fast_stream *s)
 {
-        agx_fault fault = {.type = agx_fault_type_text(AGX_FAULT_BUSY),
-                           .message = AGX_VIEW("the requests that came on this connection at once had more than 1 GiB "
-                                               "together (AGX_FAST_GATHER_BYTES): send fewer large ones at a time")};
+        agx_fault fault = agx_gather_fault(s->crowded);
 
         return reply_fault(s, STATUS_OK, &fault);
 }

@@ -15,14 +15,15 @@
 #include "proto/fast.h"
 #include "proto/limits.h"
 #include "server/calls.h"
+#include "server/gather.h"
 
 typedef struct agx_fastconn agx_fastconn;
 
 typedef struct agx_fast_stream {
         uint32_t id;
-        bool asked;   /* its request is complete */
-        bool replied; /* what still comes of it is dropped */
-        bool crowded; /* likewise: there was no room for it; it is told so when it is complete */
+        bool asked;          /* its request is complete */
+        bool replied;        /* what still comes of it is dropped */
+        const char *crowded; /* likewise: there was no room for it, in words; it is told so when it is complete */
         uint64_t wait_ms;
         agx_call_request request; /* at SUBMIT; lives as long as the input */
         agx_fastconn *conn;
@@ -47,6 +48,7 @@ struct agx_fastconn {
         size_t n_asked;                                 /* of them, requests that are complete */
         size_t gathered;                                /* bytes of those that are not, and of those being submitted */
         size_t gather_max;                              /* AGX_FAST_GATHER_BYTES; a test may lower it */
+        agx_gather *shared;                             /* of all connections; the shell's to set, or NULL */
         agx_fast_stream *streams[AGX_FAST_STREAMS_MAX]; /* by id, modulo their number */
         agx_list late;
         uint64_t heard; /* when something came last */

@@ -686,6 +686,8 @@ int agx_server_run(agx_server *s, const agx_config *config, char *const *env, co
         agx_list_init(&s->connections);
         agx_auth_init(&s->site.auth);
         s->site.version = agx_view_str(version);
+        s->gather.max = AGX_SERVER_GATHER_BYTES;
+        s->site.gather = &s->gather;
         r = agx_loop_init(&s->loop);
         if (r)
                 return failed(config, "the event loop", r);

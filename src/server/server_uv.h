@@ -23,6 +23,7 @@ struct agx_server {
         agx_relay log;
         const agx_config *config;
         agx_site site;
+        agx_gather gather;
         char instance[33];
         agx_calls calls;
         agx_rpc rpc;

@@ -73,8 +73,16 @@ void agx_sio_conn_reap(agx_sio_conn *c)
                 free(bytes);
 }
 
+static void give_back(agx_sio_conn *c)
+{
+        if (c->site)
+                agx_gather_give(c->site->gather, c->gathered);
+        c->gathered = 0;
+}
+
 void agx_sio_conn_deinit(agx_sio_conn *c)
 {
+        give_back(c);
         agx_rpc_detach(&c->link);
         agx_hub_detach(&c->port);
         if (c->eio) {
@@ -288,6 +296,20 @@ void agx_sio_conn_read(agx_sio_conn *c, bool binary, agx_view message, agx_sio_c
                 give_up(c, agx_sio_reason(c->sio));
         else
                 survived(c, r ? r : see_to(c, &event, said));
+}
+
+/* Of a message that is not whole it is not known which call it is: so there is nobody to be told but the connection. */
+void agx_sio_conn_gathers(agx_sio_conn *c, size_t n)
+{
+        n += agx_sio_gathered(c->sio);
+        if (n < c->gathered) {
+                agx_gather_give(c->site->gather, c->gathered - n);
+                c->gathered = n;
+        } else if (agx_gather_take(c->site->gather, n - c->gathered)) {
+                c->gathered = n;
+        } else if (!agx_eio_is_closed(c->eio)) {
+                give_up(c, "too much comes to this server at once");
+        }
 }
 
 void agx_sio_conn_taken(agx_sio_conn *c, int r)

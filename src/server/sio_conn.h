@@ -31,6 +31,7 @@ typedef struct agx_sio_conn {
         agx_buf text;                /* packets and small events on their way into eio */
         agx_buf packed;              /* an argument that came as JSON */
         char name[AGX_SIO_CONN_SID]; /* what a host knows it by, in Socket.IO */
+        size_t gathered;             /* bytes of messages that are not whole, as last told */
         bool broken;                 /* closed for what the peer did, not for how it left */
 } agx_sio_conn;
 
@@ -60,6 +61,9 @@ typedef struct agx_sio_conn_said {
 
 /* One message; views live until the next one. Without memory, too, the session is closed. */
 void agx_sio_conn_read(agx_sio_conn *c, bool binary, agx_view message, agx_sio_conn_said *said);
+/* When all input was read: the WebSocket holds `n` bytes of a message that is not whole. Where that is too much for the
+ * server the session is closed. */
+void agx_sio_conn_gathers(agx_sio_conn *c, size_t n);
 /* What agx_rpc_take() returned for the event. */
 void agx_sio_conn_taken(agx_sio_conn *c, int r);
 /* Whether no more should be read for now. */

@@ -308,6 +308,7 @@ static int on_post(agx_http *h, agx_sio_session *s)
                 if (!r && event.kind == AGX_EIO_GOT)
                         on_message(s, &event);
         }
+        agx_sio_conn_gathers(&s->conn, 0);
         if (r == AGX_EIO_E_BAD)
                 s->conn.broken = true;
         touch(s);
@@ -408,6 +409,7 @@ void agx_sio_feed(agx_http *h, agx_view in)
         }
         if (!h->session)
                 return;
+        agx_sio_conn_gathers(&s->conn, agx_ws_gathered(h->ws));
         if (r || (!more && !agx_eio_is_closed(s->conn.eio)))
                 ws_over(h);
         touch(s);

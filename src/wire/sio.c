@@ -103,6 +103,11 @@ size_t agx_sio_namespaces(const agx_sio *sio)
         return sio->spaces.count;
 }
 
+size_t agx_sio_gathered(const agx_sio *sio)
+{
+        return sio->reader.came < sio->reader.announced ? sio->reader.bytes.len : 0;
+}
+
 const char *agx_sio_reason(const agx_sio *sio)
 {
         return sio->reader.error ? sio->reader.error : "no error";

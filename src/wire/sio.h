@@ -47,6 +47,8 @@ AGX_DEFINE_CLEANUP_POINTER(agx_sio, agx_sio_free)
 
 /* One message. Views in *event live until the next one, and may lie in this one. 0, AGX_SIO_E_BAD or -ENOMEM. */
 int agx_sio_read(agx_sio *sio, bool binary, agx_view message, agx_sio_event *event);
+/* Bytes of attachments of a packet that is not whole yet. */
+size_t agx_sio_gathered(const agx_sio *sio);
 /* A few words on AGX_SIO_E_BAD, static. */
 const char *agx_sio_reason(const agx_sio *sio);
 

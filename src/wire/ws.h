@@ -98,6 +98,8 @@ void agx_ws_free(agx_ws *ws);
 AGX_DEFINE_CLEANUP_POINTER(agx_ws, agx_ws_free)
 
 int agx_ws_next(agx_ws *ws, agx_view *in, agx_ws_event *event);
+/* Bytes of a message that is not whole yet, after AGX_WS_MORE. */
+size_t agx_ws_gathered(const agx_ws *ws);
 /* Moves the message of `event`, the last one given, into `message` (empty, with a ceiling that fits): without copying if
  * it was joined in memory of ours. Its view stays good as long as `message`. 0 or -ENOMEM. */
 int agx_ws_take(agx_ws *ws, agx_ws_event *event, agx_buf *message);

@@ -366,6 +366,11 @@ int agx_ws_next(agx_ws *ws, agx_view *in, agx_ws_event *event)
         return s == STEP_FAIL ? agx_trace(ws->error) : 0;
 }
 
+size_t agx_ws_gathered(const agx_ws *ws)
+{
+        return ws->message.len;
+}
+
 int agx_ws_take(agx_ws *ws, agx_ws_event *event, agx_buf *message)
 {
         size_t max = message->max;

@@ -738,6 +738,61 @@ static void a_large_body_is_read_in_place(void **state)
         rig_close(&r);
 }
 
+/* Two bodies come at once, and there is room for one: the other is read and dropped, and its connection goes on. */
+static void a_crowded_server_takes_no_more(void **state)
+{
+        static const char call[] = "\x83\xa7"
+                                   "call_id\xa3"
+                                   "s-1\xa8"
+                                   "callable\xa3"
+                                   "m::\xa9"
+                                   "arguments\xc4\x80";
+        enum { WHOLE = sizeof(call) - 1 + 128 };
+        agx_gather gather = {.max = WHOLE};
+        char request[1024], body[WHOLE];
+        agx_conn_wish wish;
+        agx_view in;
+        rig r[2];
+        int n;
+
+        (void)state;
+        memset(body, 'x', WHOLE);
+        memcpy(body, call, sizeof(call) - 1);
+        n = snprintf(request, sizeof(request), CALL "Content-Length: %d\r\n\r\n%.*s", WHOLE, WHOLE / 2, body);
+        for (int i = 0; i < 2; i++) {
+                rig_open(&r[i], NULL);
+                r[i].site.gather = &gather;
+        }
+        for (int i = 0; i < 2; i++) {
+                in = agx_view_of(request, (size_t)n);
+                assert_int_equal(agx_conn_next(&r[i].conn, 1000, &in, &wish), 0);
+                in = agx_view_of(body + WHOLE / 2, 60);
+                assert_int_equal(agx_conn_next(&r[i].conn, 1000, &in, &wish), 0);
+                assert_int_equal(gather.total, WHOLE / 2 + 60);
+        }
+        for (int i = 0; i < 2; i++) {
+                in = agx_view_of(body + WHOLE / 2 + 60, WHOLE - WHOLE / 2 - 60);
+                assert_int_equal(agx_conn_next(&r[i].conn, 1000, &in, &wish), 0);
+                assert_int_equal(wish, i ? AGX_CONN_INPUT : AGX_CONN_SUBMIT);
+        }
+        assert_int_equal(r[0].conn.request.arguments.n, 128);
+        assert_null(memmem(agx_buf_view(&r[1].out).p, r[1].out.len, "close", 5));
+        assert_non_null(memmem(agx_buf_view(&r[1].out).p, r[1].out.len, "HTTP/1.1 200", 12));
+        assert_non_null(memmem(agx_buf_view(&r[1].out).p, r[1].out.len, "not_taken", 9));
+        in = AGX_VIEW("");
+        assert_int_equal(agx_conn_next(&r[0].conn, 1000, &in, &wish), 0);
+        assert_int_equal(gather.total, 0);
+        in = agx_view_of(request, (size_t)n); /* once there is room it is taken */
+        assert_int_equal(agx_conn_next(&r[1].conn, 1000, &in, &wish), 0);
+        in = agx_view_of(body + WHOLE / 2, WHOLE - WHOLE / 2);
+        assert_int_equal(agx_conn_next(&r[1].conn, 1000, &in, &wish), 0);
+        assert_int_equal(wish, AGX_CONN_SUBMIT);
+        assert_int_equal(gather.total, WHOLE);
+        for (int i = 0; i < 2; i++)
+                rig_close(&r[i]);
+        assert_int_equal(gather.total, 0);
+}
+
 static void without_memory_the_connection_fails_cleanly(void **state)
 {
         static const char input[] = CALL "Transfer-Encoding: chunked\r\n\r\n10\r\n\x83\xa7"
@@ -841,6 +896,7 @@ int main(void)
                 cmocka_unit_test(draining_closes_after_the_answer),
                 cmocka_unit_test(what_the_lease_counts),
                 cmocka_unit_test(a_large_body_is_read_in_place),
+                cmocka_unit_test(a_crowded_server_takes_no_more),
                 cmocka_unit_test(without_memory_the_connection_fails_cleanly),
         };
 

@@ -418,9 +418,34 @@ static void test_without_memory(void **state)
         assert_true(n > 20);
 }
 
+/* Messages that are not whole: the connection that has the last of them is closed, others go on. */
+static void test_crowded_server(void **state)
+{
+        agx_gather gather = {.max = 1000};
+        agx_site crowded = {.instance = {"in57ance", 8}, .gather = &gather};
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        r.a.site = r.b.site = &crowded;
+        agx_sio_conn_gathers(&r.a, 600);
+        agx_sio_conn_gathers(&r.b, 400);
+        assert_int_equal(gather.total, 1000);
+        agx_sio_conn_gathers(&r.a, 100);
+        agx_sio_conn_gathers(&r.b, 900);
+        assert_int_equal(gather.total, 1000);
+        assert_false(agx_eio_is_closed(r.b.eio));
+        agx_sio_conn_gathers(&r.a, 101);
+        assert_true(agx_eio_is_closed(r.a.eio));
+        assert_false(agx_eio_is_closed(r.b.eio));
+        rig_close(&r);
+        assert_int_equal(gather.total, 0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_crowded_server),
                 cmocka_unit_test(test_joining_names_the_instance),
                 cmocka_unit_test(test_what_is_no_session_is_refused),
                 cmocka_unit_test(test_the_newer_link_replaces),
