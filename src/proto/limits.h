@@ -162,8 +162,10 @@
 /* Logs. */
 #define AGX_LOG_FILE_BYTES (64u << 20) /* bytes of a worker's log file before it is renamed and begun anew, once kept */
 #define AGX_LOG_FILE_BUFFER (1u << 20) /* bytes of lines that wait to be written at the end of a turn of the loop */
-#define AGX_LOG_RETRY_MS 500           /* after a failed write: the file is not tried again before this */
-#define AGX_LOG_FILES_OPEN 8           /* log files open at once */
+#define AGX_LOG_SHRINK_BYTES (512u << 10) /* bytes that go of a replaced file at once, when nothing is written */
+#define AGX_LOG_SHRINK_MS 100             /* between two such steps, and from the last writing to the first */
+#define AGX_LOG_RETRY_MS 500              /* after a failed write: the file is not tried again before this */
+#define AGX_LOG_FILES_OPEN 8              /* log files open at once */
 
 /* The server. */
 #define AGX_SERVER_DRAIN_MS 5000   /* SIGTERM to exit, whatever still runs */

@@ -12,11 +12,13 @@
 #include <unistd.h>
 
 static void on_flush(agx_flush *f);
+static void on_idle(agx_deadline *d);
 
 void agx_logfiles_init(agx_logfiles *l, agx_loop *loop, const char *path)
 {
         *l = (agx_logfiles){.loop = loop, .path = path && *path ? path : NULL, .dir = -1};
         agx_flush_init(&l->flush, on_flush);
+        agx_deadline_init(&l->idle, loop, on_idle);
         for (size_t i = 0; i < AGX_LOG_FILES_OPEN; i++) {
                 l->files[i].fd = l->files[i].replaced = -1;
                 l->files[i].waiting = AGX_BUF_NULL(AGX_LOG_FILE_BUFFER);
@@ -137,14 +139,32 @@ static void rotate(agx_logfiles *l, agx_logfile *f)
         agx_closep(&f->fd);
 }
 
-/* Twice as fast as the newest file grows, so that nothing of it is left when that one is full. */
-static void shrink(agx_logfile *f, size_t written)
+static void shrink_by(agx_logfiles *l, agx_logfile *f, size_t n)
 {
-        if (f->replaced < 0)
-                return;
-        f->replaced_size -= 2 * written < f->replaced_size ? 2 * written : f->replaced_size;
+        f->replaced_size -= n < f->replaced_size ? n : f->replaced_size;
         if (!f->replaced_size || ftruncate(f->replaced, (off_t)f->replaced_size))
                 agx_closep(&f->replaced);
+        agx_deadline_set(&l->idle, agx_loop_now(l->loop) + AGX_LOG_SHRINK_MS);
+}
+
+/* Twice as fast as the newest file grows, so that nothing of it is left when that one is full. */
+static void shrink(agx_logfiles *l, agx_logfile *f, size_t written)
+{
+        if (f->replaced >= 0)
+                shrink_by(l, f, 2 * written);
+}
+
+/* Nothing was written for a while: one step of one of them. */
+static void on_idle(agx_deadline *d)
+{
+        agx_logfiles *l = agx_container_of(d, agx_logfiles, idle);
+
+        for (size_t i = 0; i < AGX_LOG_FILES_OPEN; i++) {
+                if (l->files[i].replaced < 0)
+                        continue;
+                shrink_by(l, &l->files[i], AGX_LOG_SHRINK_BYTES);
+                return;
+        }
 }
 
 /* ---- writing ---- */
@@ -171,7 +191,7 @@ static void write_out(agx_logfiles *l, agx_logfile *f)
                 rest = agx_view_from(rest, (size_t)n);
                 f->size += (size_t)n;
         }
-        shrink(f, f->waiting.len);
+        shrink(l, f, f->waiting.len);
         agx_buf_clear(&f->waiting);
         l->failed = false;
 }
@@ -224,6 +244,7 @@ void agx_logfiles_close(agx_logfiles *l)
                 return;
         on_flush(&l->flush);
         agx_flush_cancel(&l->flush);
+        agx_deadline_close(&l->idle, NULL);
         for (size_t i = 0; i < AGX_LOG_FILES_OPEN; i++) {
                 close_file(&l->files[i]);
                 agx_buf_deinit(&l->files[i].waiting);

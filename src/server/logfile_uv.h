@@ -3,13 +3,14 @@
 /*
  * The durable logs: one file a worker, `sandbox-<worker-id>.log` in a directory of ours, begun with its first line. Lines
  * gather and are written at the end of the loop's turn. At AGX_LOG_FILE_BYTES a file is renamed to `.log.1` and begun anew;
- * what had that name before shrinks while the new one grows, since to free it at once takes a tenth of a second.
+ * what had that name before shrinks while the new one grows, and step by step when nothing is written, since to free it
+ * at once takes a tenth of a second.
  *
  * A write that fails costs the lines at hand, is said once, and the file is tried again a moment later; nothing waits for
  * it. The directory must be ours, and so must a file that is there already; links are not followed.
  */
 #include "base/buf.h"
-#include "io/loop.h"
+#include "io/deadline.h"
 #include "proto/limits.h"
 
 enum { AGX_LOG_ID = 9 };
@@ -29,6 +30,7 @@ typedef struct agx_logfiles {
         const char *path; /* NULL: none are kept */
         int dir;          /* -1: not open */
         agx_flush flush;
+        agx_deadline idle; /* when what replaced files still have is to shrink by itself */
         uint64_t turn, retry_ms;
         bool failed;
         const char *trouble; /* to be said, once: what failed; static, take it and set it to NULL */
