@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "server/fastconn.h"
 #include "server/server_uv.h"
+#include "server/submit_uv.h"
 
 #include <sys/random.h>
 
@@ -123,63 +124,31 @@ static int let_go(agx_fast_stream *s)
         return agx_fastconn_reply_accepted(s, agx_call_id(call));
 }
 
-static void wait_for(agx_fast_stream *s, agx_call *call)
-{
-        call->waiter = &s->waiter;
-        s->call = call;
-}
-
-static int answer_ended(agx_http *h, agx_fast_stream *s, agx_call *call)
-{
-        agx_waiter *other = call->waiter;
-
-        if (other)
-                other->forget(other, call);
-        return write_outcome(h, s, call, call->kept);
-}
-
-static int act(agx_http *h, agx_fast_stream *s, agx_submit verdict, agx_call *call, const agx_fault *fault)
-{
-        switch (verdict) {
-        case AGX_SUBMIT_STARTED:
-                wait_for(s, call);
-                agx_server_worker_fed(h->server);
-                break;
-        case AGX_SUBMIT_HELD:
-                wait_for(s, call);
-                agx_supervisor_uv_wanted(&h->server->supervisor);
-                break;
-        case AGX_SUBMIT_OPEN:
-                return agx_fastconn_reply_accepted(s, agx_call_id(call));
-        case AGX_SUBMIT_ENDED:
-                if (call->items.next) /* a stream's end comes after its items, and those on the link */
-                        return agx_fastconn_reply_accepted(s, agx_call_id(call));
-                return answer_ended(h, s, call);
-        case AGX_SUBMIT_FAULT:
-                return agx_fastconn_reply_fault(s, fault);
-        }
-        return s->call && !s->wait_ms ? let_go(s) : 0;
-}
-
 static int submit(agx_http *h, agx_fast_stream *s)
 {
-        agx_server *server = h->server;
-        agx_calls_worker worker;
-        bool ready = agx_server_worker(server, &worker);
-        agx_view tail = AGX_VIEW_NULL;
-        agx_submit verdict;
+        agx_submission given = {.request = &s->request,
+                                .session = agx_fastconn_session(&h->fast->conn),
+                                .body = &s->body,
+                                .waiter = &s->waiter,
+                                .waits = &s->call};
         agx_fault fault;
         agx_call *call;
-        int r;
+        agx_submitted verdict = agx_submit_uv(h->server, &given, &call, &fault);
 
-        worker.tail = &tail;
-        r = agx_calls_submit(&server->calls, &s->request, agx_fastconn_session(&h->fast->conn), now_of(h),
-                             ready ? &worker : NULL, &verdict, &call, &fault);
-        agx_server_worker_give(server, &s->body, tail);
         agx_fastconn_submitted(s);
-        if (r)
-                return agx_fastconn_reply_unavailable(s);
-        return act(h, s, verdict, call, &fault);
+        switch (verdict) {
+        case AGX_SUBMITTED_WAITS:
+                return s->call && !s->wait_ms ? let_go(s) : 0;
+        case AGX_SUBMITTED_ACCEPTED:
+                return agx_fastconn_reply_accepted(s, agx_call_id(call));
+        case AGX_SUBMITTED_ENDED:
+                return write_outcome(h, s, call, call->kept);
+        case AGX_SUBMITTED_FAULT:
+                return agx_fastconn_reply_fault(s, &fault);
+        case AGX_SUBMITTED_NO_MEMORY:
+                break;
+        }
+        return agx_fastconn_reply_unavailable(s);
 }
 
 /* ---- out ---- */

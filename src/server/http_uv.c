@@ -15,6 +15,7 @@
 #include "server/fast_uv.h"
 #include "server/server_uv.h"
 #include "server/sio_uv.h"
+#include "server/submit_uv.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -170,12 +171,6 @@ static void on_deliver(agx_waiter *waiter, agx_call *call)
         pump(h);
 }
 
-static void wait_for(agx_http *h, agx_call *call)
-{
-        call->waiter = &h->waiter;
-        h->call = call;
-}
-
 static int accepted(agx_http *h, agx_view id)
 {
         return agx_conn_reply_accepted(&h->conn, now_of(h), id);
@@ -208,48 +203,27 @@ static int let_go(agx_http *h)
         return accepted(h, agx_call_id(call));
 }
 
-static void answer_ended(agx_http *h, agx_call *call)
-{
-        agx_waiter *other = call->waiter;
-
-        if (other)
-                other->forget(other, call);
-        write_outcome(h, call, call->kept);
-}
-
 static int submit(agx_http *h)
 {
-        agx_server *s = h->server;
-        agx_calls_worker worker;
-        bool ready = agx_server_worker(s, &worker);
-        agx_submit verdict;
+        agx_submission given = {
+                .request = &h->conn.request, .session = h->conn.session, .waiter = &h->waiter, .waits = &h->call};
         agx_fault fault;
         agx_call *call;
-        int r = agx_calls_submit(&s->calls, &h->conn.request, h->conn.session, now_of(h), ready ? &worker : NULL,
-                                 &verdict, &call, &fault);
 
-        if (r)
-                return agx_conn_reply_unavailable(&h->conn, now_of(h));
-        switch (verdict) {
-        case AGX_SUBMIT_STARTED:
-                wait_for(h, call);
-                agx_server_worker_fed(s);
-                break;
-        case AGX_SUBMIT_HELD:
-                wait_for(h, call);
-                agx_supervisor_uv_wanted(&s->supervisor);
-                break;
-        case AGX_SUBMIT_OPEN:
+        switch (agx_submit_uv(h->server, &given, &call, &fault)) {
+        case AGX_SUBMITTED_WAITS:
+                return h->call && !h->conn.wait_ms ? let_go(h) : 0;
+        case AGX_SUBMITTED_ACCEPTED:
                 return accepted(h, agx_call_id(call));
-        case AGX_SUBMIT_ENDED:
-                if (call->items.next) /* a stream's end comes after its items, and those on the link */
-                        return accepted(h, agx_call_id(call));
-                answer_ended(h, call);
+        case AGX_SUBMITTED_ENDED:
+                write_outcome(h, call, call->kept);
                 return 0;
-        case AGX_SUBMIT_FAULT:
+        case AGX_SUBMITTED_FAULT:
                 return agx_conn_reply_fault(&h->conn, now_of(h), &fault);
+        case AGX_SUBMITTED_NO_MEMORY:
+                break;
         }
-        return h->call && !h->conn.wait_ms ? let_go(h) : 0;
+        return agx_conn_reply_unavailable(&h->conn, now_of(h));
 }
 
 /* ---- input ---- */
