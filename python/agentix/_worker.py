@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from functools import partial
     from signal import SIGINT, signal
     from types import FrameType, TracebackType
-    from typing import Any
+    from typing import Any, NoReturn
 
     from agentix._processes import Processes
     from agentix._streams import Streams
@@ -59,6 +59,11 @@ _WAKE = b"wake"  # what a spare waits for
 _true_name = type.__dict__["__name__"].__get__  # of a class, whatever its metaclass makes of __name__
 _PLAIN = frozenset(map(id, (type(None), bool, int, float, str, bytes, list, tuple, dict)))  # types never awaitable
 _OUR_FILES = (__file__, RemoteCallable.resolve.__code__.co_filename)  # left out at the top of tracebacks
+
+
+_NO_MEMORY = (
+    b"agentix worker: no memory is left, not even to say so of a call; RLIMIT_AS may bound it. The worker ends\n"
+)
 
 
 class CallCancelledError(BaseException):
@@ -173,9 +178,11 @@ class Worker:
     def _serve(self) -> Any:
         try:
             frame = self.channel.serve()
+        except MemoryError:
+            _end_without_memory()
         except Exception as error:  # noqa: BLE001 - whatever it is, there is nothing left to serve
             _warn("the link to the server failed: %s", error)
-            frame = None
+            self._exit(1)
         if frame is None:
             self._exit()
         return frame
@@ -222,7 +229,15 @@ class Worker:
         try:
             self._run_target(call)
         except BaseException as error:  # noqa: BLE001 - nothing that a call does may cost this thread
+            self._answer_last(call, error)
+
+    def _answer_last(self, call: Call, error: BaseException) -> None:
+        if isinstance(error, MemoryError) and call.id not in self._calls:
+            _end_without_memory()  # there was none for its answer: else nobody would ever say a word of it
+        try:
             self._answer_error(call, "SystemError", f"the worker could not run the call: {_type_name(error)}")
+        except MemoryError:
+            _end_without_memory()
 
     def _run_target(self, call: Call) -> None:
         if call.cancelled:
@@ -314,7 +329,7 @@ class Worker:
             else:
                 self._tell_unsent(call, what)
         except BaseException as error:  # noqa: BLE001 - nothing that a call does may cost this thread
-            self._answer_error(call, "SystemError", f"the worker could not run the call: {_type_name(error)}")
+            self._answer_last(call, error)
 
     def _look_up(self, target: str) -> tuple[Callable[..., Any], bool]:
         """Find a target and whether it is async; quickly, if its name still stands for what it did last time."""
@@ -343,7 +358,7 @@ class Worker:
             return None
         try:
             self.channel.send_result(call.id, payload)
-        except (OverflowError, OSError) as error:
+        except (OverflowError, OSError, MemoryError) as error:
             self._tell_unsent(call, error)
         return None
 
@@ -359,7 +374,9 @@ class Worker:
     def _tell_unsent(self, call: Call, error: BaseException) -> None:
         if isinstance(error, OSError):
             self._end_unheard("a result could not be sent: %s", error)
-        self._send_error(call, "FrameTooLarge", f"the return value is too large: {error}")
+        if isinstance(error, MemoryError):
+            return self._send_error(call, "MemoryError", "there is no memory to send the return value")
+        return self._send_error(call, "FrameTooLarge", f"the return value is too large: {error}")
 
     def fail(self, call: Call, error: BaseException) -> None:
         """Answer that the target raised."""
@@ -401,7 +418,7 @@ class Worker:
     def _end_unheard(self, text: str, error: OSError) -> None:
         """End the process, so that the server ends this call: nobody would ever answer it, nor any later one."""
         _warn(text, error)
-        self._exit()
+        self._exit(1)
 
     # ---- cancelling ----
 
@@ -604,7 +621,7 @@ class Worker:
 
     # ---- the end ----
 
-    def _exit(self) -> None:
+    def _exit(self, code: int = 0) -> NoReturn:
         """End the process, whatever still runs; once, by the first thread that comes here."""
         import atexit
 
@@ -615,7 +632,7 @@ class Worker:
         except BaseException as error:  # noqa: BLE001
             _warn("an exit function raised %s", _type_name(error))
         _flush()
-        os._exit(0)
+        os._exit(code)
 
     def _disown(self) -> None:
         self._forked = True
@@ -786,6 +803,14 @@ def _warn(message: str, *args: object) -> None:
         print(f"agentix worker: {message % args}", file=sys.__stderr__, flush=True)
     except (OSError, ValueError, AttributeError):  # it was closed
         pass
+
+
+def _end_without_memory() -> NoReturn:
+    """End the process, with what needs no memory: the server tells the host of its calls, which nobody here can."""
+    try:
+        os.write(2, _NO_MEMORY)
+    finally:
+        os._exit(1)
 
 
 def _flush() -> None:

@@ -10,17 +10,31 @@
 #include "state.h"
 
 #include <string.h>
+#include <unistd.h>
 
 enum { FEW = 4 }; /* arguments of a target, as most have */
 
 /* ---- helpers ---- */
+
+/* Else nobody would ever answer the call. */
+static void end_without_memory(void)
+{
+        static const char words[] =
+                "agentix worker: no memory is left to answer a call; RLIMIT_AS may bound it. The worker ends\n";
+        ssize_t n = write(2, words, sizeof(words) - 1);
+
+        (void)n;
+        _exit(1);
+}
 
 void agx_channel_leave_to_rest(agx_channel *self, agx_ext_call *call, const char *stage, PyObject *what)
 {
         PyObject *r, *object = what ? what : agx_ext_caught();
 
         r = PyObject_CallFunction(self->rest, "OsO", (PyObject *)call, stage, object);
-        Py_DECREF(object);
+        Py_XDECREF(object);
+        if (!r && PyErr_ExceptionMatches(PyExc_MemoryError))
+                end_without_memory();
         if (!r)
                 PyErr_WriteUnraisable(self->rest);
         Py_XDECREF(r);

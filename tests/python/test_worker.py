@@ -92,7 +92,7 @@ def test_the_end_within_large_arguments() -> None:
     with worker() as w:
         w.send_raw(w.request("echo", (big,), arguments=plain_pickle((big,), {}))[: 1 << 20])
         w.socket.shutdown(socket.SHUT_WR)
-        assert w.wait() == 0
+        assert w.wait() == 1
         assert "in the middle of a frame" in w.stderr
 
 
@@ -265,7 +265,7 @@ def test_a_stream_that_cannot_be_read_ends_the_worker(data: bytes, logged: str) 
         w.value("echo", 1)
         w.send_raw(data)
         w.socket.shutdown(1)
-        assert w.wait() == 0
+        assert w.wait() == 1
         assert logged in w.stderr
         assert "Traceback" not in w.stderr
 

@@ -1,5 +1,6 @@
 """The worker as a process: its descriptors, output, import path, signals, forks and end."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -133,6 +134,26 @@ def test_an_exit_code_is_passed_on() -> None:
         assert w.stdout == "last words"
 
 
+def test_a_call_for_which_there_is_no_memory_ends_the_process_not_as_if_all_were_well() -> None:
+    with worker() as w:
+        w.value("limit_memory", 32 << 20)
+        with contextlib.suppress(OSError):  # it ends before it has read all
+            w.start("echo", b"x" * (96 << 20))
+        assert w.wait() == 1
+        assert "Cannot allocate memory" in w.stderr
+
+
+def test_without_any_memory_a_call_is_answered_or_the_process_ends() -> None:
+    with worker() as w:
+        w.value("limit_memory", 32 << 20)
+        w.start("eat_all_memory")
+        try:
+            w.answer(w.last)
+        except (OSError, EOFError):
+            assert w.wait() == 1
+            assert "no memory is left" in w.stderr
+
+
 # ---- the loop ----
 
 
@@ -221,12 +242,12 @@ def test_a_peer_that_is_gone_is_no_reason_for_a_signal() -> None:
         for _ in range(10):
             w.start("work", 2000, 1)
         w.socket.close()
-        assert w.wait() == 0
+        assert w.wait() == 1
 
 
 @pytest.mark.parametrize("then", ["pass", "1 / 0"])
 def test_a_worker_whose_descriptor_a_target_closed_ends_instead_of_leaving_the_call_open(then: str) -> None:
     with worker() as w:
         w.start("builtins::exec", f"import os; os.closerange(3, 64); {then}")
-        assert w.wait() == 0
+        assert w.wait() == 1
         assert "could not be sent: [Errno 9]" in w.stderr

@@ -487,6 +487,29 @@ def rss_kib() -> int:
         return next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
 
 
+def limit_memory(more: int) -> None:
+    """Let the process's address space grow by so many bytes only."""
+    import resource
+
+    with open("/proc/self/statm") as file:
+        now = int(file.read().split()[0]) * 4096
+    resource.setrlimit(resource.RLIMIT_AS, (now + more,) * 2)
+
+
+eaten: list[bytearray] = []
+
+
+def eat_all_memory() -> str:
+    """Take what there is, to the last few bytes."""
+    n = 1 << 22
+    while n > 64:
+        try:
+            eaten.append(bytearray(n))
+        except MemoryError:
+            n //= 2
+    return "full"
+
+
 def limit_threads(more: int) -> int:
     """Let the process have only so many more threads, by the size that each of them reserves."""
     import resource
