@@ -7,7 +7,7 @@
  *     calls.c    the table of calls: queues, endings, pauses
  *     pool.c     connections: opening, proving, idle, growing, closing
  *     request.c  what is posted      reply.c  what came back
- *     road.c     the link: when there is one, what is said on it, what is heard
+ *     road.c     the link: when there is one      road_say.c  what is said on it      road_hear.c  what is heard
  *     fast.c     the fast wire: one connection for many calls, where the server offers it
  *     flow.c     the items of calls that are streams
  *     side.c     side channels on it
