@@ -44,6 +44,7 @@ static void child_oom_score(int add)
 {
         char text[16] = {0};
         long score = 0;
+        ssize_t written;
         int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC), n = 0;
 
         if (fd < 0)
@@ -52,8 +53,8 @@ static void child_oom_score(int add)
                 score = strtol(text, NULL, 10);
         score = score + add > OOM_SCORE_MAX ? OOM_SCORE_MAX : score + add;
         n = snprintf(text, sizeof(text), "%ld", score);
-        if (write(fd, text, (size_t)n) < 0)
-                score = 0; /* it then stays as it was: no reason not to start */
+        written = write(fd, text, (size_t)n);
+        (void)written; /* else it stays as it was: no reason not to start */
         close(fd);
 }
 
