@@ -79,13 +79,13 @@ static void deframe(agx_buf *log, agx_view stream, size_t first, size_t step)
         int r = 0;
 
         agx_deframer_init(&d, MAX);
-        for (size_t n = first; stream.n && r != AGX_FRAME_E_TOO_LARGE; n = step) {
+        for (size_t n = first; stream.n && r != AGX_FRAME_E_TOO_LARGE && r != AGX_FRAME_E_MALFORMED; n = step) {
                 agx_view piece = agx_view_first(stream, n), payload;
 
                 stream = agx_view_from(stream, piece.n);
                 while ((r = agx_deframer_next(&d, &piece, &payload)) == 0)
                         need(agx_buf_printf(log, "%zu:", payload.n) == 0 && agx_buf_append_view(log, payload) == 0);
-                need(r == AGX_FRAME_E_TOO_LARGE || (r == AGX_FRAME_E_MORE && !piece.n));
+                need(r == AGX_FRAME_E_TOO_LARGE || r == AGX_FRAME_E_MALFORMED || (r == AGX_FRAME_E_MORE && !piece.n));
         }
         need(agx_buf_printf(log, "%d %d", r, agx_deframer_idle(&d)) == 0);
         agx_deframer_deinit(&d);

@@ -1,4 +1,4 @@
-/* Worker frames and the deframer. */
+/* Worker frames. */
 #include "proto/frame.h"
 #include "proto/limits.h"
 #include "support/guard.h"
@@ -354,151 +354,6 @@ static void test_nesting(void **state)
         assert_int_equal(agx_frame_parse(agx_buf_view(&out), &frame), AGX_FRAME_E_MALFORMED);
 }
 
-/* ---- the deframer ---- */
-
-static void test_in_place(void **state)
-{
-        static const char bytes[] = "\x03\0\0\0abc\0\0\0\0\x02\0\0\0de\x05\0\0\0f";
-        _cleanup_(agx_deframer_deinitp) agx_deframer d;
-        agx_view in = agx_view_of(bytes, sizeof(bytes) - 1), payload;
-
-        (void)state;
-        agx_deframer_init(&d, 5);
-        assert_int_equal(agx_deframer_next(&d, &in, &payload), 0);
-        assert_ptr_equal(payload.p, bytes + 4);
-        assert_int_equal(payload.n, 3);
-        assert_int_equal(agx_deframer_next(&d, &in, &payload), 0);
-        assert_non_null(payload.p);
-        assert_int_equal(payload.n, 0);
-        assert_int_equal(agx_deframer_next(&d, &in, &payload), 0);
-        assert_ptr_equal(payload.p, bytes + 15);
-        assert_null(d.partial.data);
-        assert_true(agx_deframer_idle(&d));
-        assert_int_equal(agx_deframer_next(&d, &in, &payload), AGX_FRAME_E_MORE);
-        assert_false(agx_deframer_idle(&d)); /* an end here is in the middle of a frame */
-        in = AGX_VIEW("ghij\x01\0\0");
-        assert_int_equal(agx_deframer_next(&d, &in, &payload), 0);
-        assert_view(payload, AGX_VIEW("fghij"));
-        assert_true(agx_deframer_idle(&d));
-        assert_int_equal(agx_deframer_next(&d, &in, &payload), AGX_FRAME_E_MORE);
-        assert_false(agx_deframer_idle(&d));
-        in = AGX_VIEW("\0z");
-        assert_int_equal(agx_deframer_next(&d, &in, &payload), 0);
-        assert_view(payload, AGX_VIEW("z"));
-}
-
-/* Too large is known from the header alone, at any cut, and stays so. */
-static void test_too_large(void **state)
-{
-        static const agx_view headers[] = {AGX_VIEW("\x01\0\0\x10"), AGX_VIEW("\xff\xff\xff\xff")};
-
-        (void)state;
-        for (size_t i = 0; i < 2; ++i) {
-                for (size_t cut = 0; cut <= 4; ++cut) {
-                        _cleanup_(agx_deframer_deinitp) agx_deframer d;
-                        agx_view in = agx_view_first(headers[i], cut), payload;
-
-                        agx_deframer_init(&d, AGX_MAX_MESSAGE);
-                        assert_int_equal(agx_deframer_next(&d, &in, &payload),
-                                         cut < 4 ? AGX_FRAME_E_MORE : AGX_FRAME_E_TOO_LARGE);
-                        in = agx_view_from(headers[i], cut);
-                        assert_int_equal(agx_deframer_next(&d, &in, &payload), AGX_FRAME_E_TOO_LARGE);
-                        in = AGX_VIEW("\0\0\0\0");
-                        assert_int_equal(agx_deframer_next(&d, &in, &payload), AGX_FRAME_E_TOO_LARGE);
-                        assert_false(agx_deframer_idle(&d));
-                }
-        }
-}
-
-/* A frame that lies there whole is too large all the same. */
-static void test_too_large_in_place(void **state)
-{
-        _cleanup_(agx_deframer_deinitp) agx_deframer d;
-        agx_view in = AGX_VIEW("\x05\0\0\0abcde\x06\0\0\0abcdef"), payload;
-
-        (void)state;
-        agx_deframer_init(&d, 5);
-        assert_int_equal(agx_deframer_next(&d, &in, &payload), 0);
-        assert_int_equal(agx_deframer_next(&d, &in, &payload), AGX_FRAME_E_TOO_LARGE);
-}
-
-static void test_room_follows_bytes(void **state)
-{
-        _cleanup_(agx_deframer_deinitp) agx_deframer d;
-        agx_view in = AGX_VIEW("\0\0\0\x10"
-                               "0123456789"),
-                 payload;
-
-        (void)state;
-        agx_deframer_init(&d, AGX_MAX_MESSAGE);
-        assert_int_equal(agx_deframer_next(&d, &in, &payload), AGX_FRAME_E_MORE);
-        assert_true(d.partial.cap <= 1024);
-}
-
-/* What is read into the place a deframer gives is the same frame, and the next one begins behind it. */
-static void test_place(void **state)
-{
-        enum { N = 3 * (1 << 20) + 77 };
-        _cleanup_(agx_buf_deinitp) agx_buf stream = AGX_BUF_NULL(2 * N);
-        uint8_t header[4] = {N & 0xff, N >> 8 & 0xff, N >> 16 & 0xff, N >> 24}, small[] = {1, 0, 0, 0, 0x80};
-        _cleanup_(agx_deframer_deinitp) agx_deframer d;
-        agx_view rest, payload, in;
-        size_t placed = 0, step = 1;
-        int r = AGX_FRAME_E_MORE;
-
-        (void)state;
-        assert_int_equal(agx_buf_append(&stream, header, 4), 0);
-        for (size_t i = 0; i < N; ++i)
-                assert_int_equal(agx_buf_append(&stream, &(uint8_t){(uint8_t)(i * 13 + i / 997)}, 1), 0);
-        assert_int_equal(agx_buf_append(&stream, small, sizeof(small)), 0);
-        agx_deframer_init(&d, AGX_MAX_MESSAGE);
-        for (rest = agx_buf_view(&stream); r == AGX_FRAME_E_MORE;) {
-                char *place;
-                size_t n;
-
-                step = step * 7 % 400009 + 1;
-                if (agx_deframer_place(&d, &place, &n)) {
-                        n = n < step ? n : step;
-                        assert_true(n <= rest.n - sizeof(small)); /* never into the next frame */
-                        memcpy(place, rest.p, n);
-                        in = agx_view_of(place, n);
-                        placed += n;
-                } else {
-                        in = agx_view_of(rest.p, step < rest.n ? step : rest.n);
-                }
-                rest = agx_view_from(rest, in.n);
-                r = agx_deframer_next(&d, &in, &payload);
-        }
-        assert_int_equal(r, 0);
-        assert_int_equal(in.n, 0);
-        assert_true(placed > N / 2);
-        assert_int_equal(payload.n, N);
-        assert_memory_equal(payload.p, stream.data + 4, N);
-        assert_false(agx_deframer_place(&d, &(char *){NULL}, &(size_t){0}));
-        in = rest;
-        assert_int_equal(agx_deframer_next(&d, &in, &payload), 0);
-        assert_int_equal(payload.n, 1);
-        assert_true(agx_deframer_idle(&d));
-}
-
-static void test_deframer_out_of_memory(void **state)
-{
-        static const char bytes[] = "\x03\0\0\0abc";
-        _cleanup_(agx_deframer_deinitp) agx_deframer d;
-        agx_view in = agx_view_of(bytes, 6), payload;
-
-        (void)state;
-        agx_deframer_init(&d, 100);
-        agx_oom_arm(1);
-        assert_int_equal(agx_deframer_next(&d, &in, &payload), -ENOMEM);
-        assert_true(agx_oom_disarm());
-        assert_int_equal(in.n, 6); /* nothing taken: it may be fed again */
-        assert_int_equal(agx_deframer_next(&d, &in, &payload), AGX_FRAME_E_MORE);
-        in = AGX_VIEW("c");
-        assert_int_equal(agx_deframer_next(&d, &in, &payload), 0);
-        assert_view(payload, AGX_VIEW("abc"));
-}
-
 /* ---- putting ---- */
 
 /* The limit holds to the byte. The value's bytes are never touched here. */
@@ -589,12 +444,6 @@ int main(void)
                 cmocka_unit_test(test_put_head),
                 cmocka_unit_test(test_parse_tables),
                 cmocka_unit_test(test_nesting),
-                cmocka_unit_test(test_in_place),
-                cmocka_unit_test(test_too_large),
-                cmocka_unit_test(test_too_large_in_place),
-                cmocka_unit_test(test_room_follows_bytes),
-                cmocka_unit_test(test_place),
-                cmocka_unit_test(test_deframer_out_of_memory),
                 cmocka_unit_test(test_put_too_large),
                 cmocka_unit_test(test_put_copies_once),
                 cmocka_unit_test(test_put_full),
