@@ -76,7 +76,7 @@ class Worker:
     def __init__(self, fd: int) -> None:
         self._calls: dict[str, Call] = {}
         self._targets: dict[str, tuple[str, dict[str, Any], str, Callable[..., Any], bool]] = {}
-        self.channel = Channel(fd, self._calls, self._targets, self._rest, IDLE_MAX)
+        self.channel = Channel(fd, self._calls, self._targets, self._rest, IDLE_MAX, _server_reads_pieces())
         self._lock = allocate_lock()  # for the two below, and for adding to the channel's count of idle threads
         self._threads = 0
         self.conduits = -1
@@ -795,6 +795,11 @@ def _without_our_frames(trace: TracebackType | None) -> TracebackType | None:
 def _clean(text: str) -> str:
     """Without lone surrogates, which UTF-8 cannot carry."""
     return str.encode(text, "utf-8", "backslashreplace").decode()
+
+
+def _server_reads_pieces() -> bool:
+    """Whether it said so when it started this process; nobody else is to read it."""
+    return "frames/1" in os.environ.pop("AGENTIX_WORKER_FEATURES", "").split(",")
 
 
 def _warn(message: str, *args: object) -> None:

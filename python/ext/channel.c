@@ -63,7 +63,7 @@ static int flush_or_read(channel *self)
 static int reply_in_turn(channel *self, agx_buf *reply, bool in_loop)
 {
         bool leads = agx_turns_resume(&self->turns);
-        bool waits = leads && (self->in.n || !in_loop) && agx_out_put(&self->out, agx_buf_view(reply));
+        bool waits = leads && (self->in.n || self->next.n || !in_loop) && agx_out_put(&self->out, agx_buf_view(reply));
         int r = 0;
 
         if (leads)
@@ -89,27 +89,27 @@ enum {
         GOT_ERRNO
 };
 
-/* Where to read to: the places of large bytes, that of a long frame, or else where all frames come. */
-static int places(channel *self, struct iovec to[2])
+/* Where to read to: the place of large bytes, or that of a long frame, and then where all frames come. */
+static size_t places(channel *self, struct iovec to[2])
 {
+        size_t n = agx_deframer_diverts(&self->deframer);
         char *at;
-        size_t n;
 
-        if (agx_land_is_open(&self->land))
-                return agx_land_place(&self->land, to);
-        to[0] = (struct iovec){self->bytes, CHANNEL_READ};
-        if (agx_deframer_place(&self->deframer, &at, &n))
+        if (!n && agx_deframer_place(&self->deframer, &at, &n))
                 to[0] = (struct iovec){at, n};
-        return 1;
+        else if (!n || !agx_land_place(&self->land, n, &to[0]))
+                to[0].iov_len = 0;
+        to[1] = (struct iovec){self->bytes, to[0].iov_len ? CHANNEL_READ_BEHIND : CHANNEL_READ};
+        return to[0].iov_len;
 }
 
 static int read_more(channel *self, int flags)
 {
         struct iovec to[2];
-        struct msghdr message = {.msg_iov = to};
+        size_t placed = places(self, to), first;
+        struct msghdr message = {.msg_iov = placed ? to : to + 1, .msg_iovlen = placed ? 2 : 1};
         ssize_t n;
 
-        message.msg_iovlen = (size_t)places(self, to);
         do
                 n = recvmsg(self->fd, &message, flags);
         while (n < 0 && errno == EINTR);
@@ -118,27 +118,32 @@ static int read_more(channel *self, int flags)
         if (n < 0 && errno != ECONNRESET)
                 return GOT_ERRNO;
         if (n <= 0)
-                return agx_deframer_idle(&self->deframer) && !agx_land_is_open(&self->land) ? GOT_END : GOT_TRUNCATED;
-        if (agx_land_is_open(&self->land))
-                agx_land_got(&self->land, (size_t)n);
-        else
-                self->in = agx_view_of(to[0].iov_base, (size_t)n);
+                return agx_deframer_idle(&self->deframer) ? GOT_END : GOT_TRUNCATED;
+        first = (size_t)n < placed ? (size_t)n : placed;
+        self->in = agx_view_of(to[0].iov_base, first);
+        self->next = agx_view_of(self->bytes, (size_t)n - first);
         return GOT_PAYLOAD;
 }
 
 /* The next payload of what was read; else AGX_FRAME_E_MORE, or as agx_deframer_next(). */
 static int cut(channel *self, agx_view *payload)
 {
-        int r;
+        for (;;) {
+                int r = agx_deframer_next(&self->deframer, &self->in, payload);
 
-        if (agx_land_is_open(&self->land))
-                return agx_land_is_whole(&self->land, payload) ? 0 : AGX_FRAME_E_MORE;
-        r = agx_deframer_next(&self->deframer, &self->in, payload);
-        if (!r)
-                agx_land_forget(&self->land);
-        else if (r == AGX_FRAME_E_MORE)
-                agx_land_begin(&self->land, &self->deframer);
-        return r;
+                if (r == AGX_FRAME_E_PART) {
+                        agx_land_put(&self->land, *payload);
+                        if (agx_land_is_whole(&self->land, payload))
+                                return 0;
+                } else if (r == AGX_FRAME_E_MORE && self->next.n) {
+                        self->in = self->next;
+                        self->next.n = 0;
+                } else {
+                        if (r == AGX_FRAME_E_MORE)
+                                agx_land_begin(&self->land, &self->deframer);
+                        return r;
+                }
+        }
 }
 
 static int next_payload(channel *self, agx_view *payload)
@@ -152,6 +157,8 @@ static int next_payload(channel *self, agx_view *payload)
                         return GOT_PAYLOAD;
                 if (r == AGX_FRAME_E_TOO_LARGE)
                         return GOT_TOO_LARGE;
+                if (r == AGX_FRAME_E_MALFORMED)
+                        return GOT_MALFORMED;
                 if (r == AGX_FRAME_E_MORE && !flushed) { /* nobody waits for an answer while we wait for a call */
                         r = flush(self, &rest);
                         if (!r && rest)
@@ -201,8 +208,9 @@ static PyObject *enter_call(channel *self, const agx_frame *frame)
 {
         PyObject *target = target_name(self, frame->callable);
         PyObject *call = target ? agx_ext_call_new(self->call_type, frame, target) : NULL;
+        agx_view whole;
 
-        if (call && agx_land_is_open(&self->land) && !take_landed(self, (agx_ext_call *)call))
+        if (call && agx_land_is_whole(&self->land, &whole) && !take_landed(self, (agx_ext_call *)call))
                 Py_CLEAR(call);
         if (call && PyDict_SetItem(self->calls, ((agx_ext_call *)call)->id, call))
                 Py_CLEAR(call);
@@ -383,7 +391,9 @@ static int payload_at_hand(channel *self, agx_view *payload)
         }
         if (r < 0)
                 errno = -r;
-        return r < 0 ? GOT_ERRNO : r == AGX_FRAME_E_TOO_LARGE ? GOT_TOO_LARGE : got;
+        if (r < 0)
+                return GOT_ERRNO;
+        return r == AGX_FRAME_E_TOO_LARGE ? GOT_TOO_LARGE : r == AGX_FRAME_E_MALFORMED ? GOT_MALFORMED : got;
 }
 
 /* A call for a thread becomes the next leader's. */
@@ -554,7 +564,10 @@ static PyObject *channel_send_ready(channel *self, PyObject *spare)
 {
         int may = PyObject_IsTrue(spare);
 
-        return may < 0 ? NULL : agx_channel_send(self, &(agx_frame){.kind = AGX_FRAME_READY, .n = (uint64_t)may});
+        return may < 0 ? NULL
+                       : agx_channel_send(self, &(agx_frame){.kind = AGX_FRAME_READY,
+                                                             .n = (uint64_t)may,
+                                                             .features = AGX_VIEW("\x91\xa8" AGX_FEATURE_PIECES)});
 }
 
 PyDoc_STRVAR(send_open_doc, "send_open(namespace: str)\n--\n\nOpen a namespace: its events come from now on.");
@@ -708,13 +721,13 @@ static bool is_socket(int fd)
         return fd > 2 && !fstat(fd, &info) && S_ISSOCK(info.st_mode);
 }
 
-static int channel_init(channel *self, PyTypeObject *type, int fd)
+static int channel_init(channel *self, PyTypeObject *type, int fd, bool pieces)
 {
         PyObject *module = PyType_GetModule(type);
 
         self->fd = -1;
         agx_turns_init(&self->turns, fd);
-        agx_out_init(&self->out, CHANNEL_GATHER);
+        agx_out_init(&self->out, CHANNEL_GATHER, pieces);
         agx_deframer_init(&self->deframer, AGX_MAX_MESSAGE);
         agx_land_init(&self->land);
         self->call_type = module ? (PyTypeObject *)PyObject_GetAttrString(module, "Call") : NULL;
@@ -736,13 +749,13 @@ static int channel_init(channel *self, PyTypeObject *type, int fd)
 
 static PyObject *channel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-        static char *names[] = {"fd", "calls", "targets", "rest", "idle_max", NULL};
+        static char *names[] = {"fd", "calls", "targets", "rest", "idle_max", "pieces", NULL};
         PyObject *calls, *targets, *rest;
         channel *self;
-        int fd, idle_max;
+        int fd, idle_max, pieces;
 
-        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO!O!Oi:Channel", names, &fd, &PyDict_Type, &calls,
-                                         &PyDict_Type, &targets, &rest, &idle_max))
+        if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO!O!Oip:Channel", names, &fd, &PyDict_Type, &calls,
+                                         &PyDict_Type, &targets, &rest, &idle_max, &pieces))
                 return NULL;
         self = (channel *)PyType_GenericAlloc(type, 0);
         if (!self)
@@ -751,7 +764,7 @@ static PyObject *channel_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         self->targets = Py_NewRef(targets);
         self->rest = Py_NewRef(rest);
         self->idle_max = idle_max;
-        if (channel_init(self, type, fd))
+        if (channel_init(self, type, fd, pieces != 0))
                 Py_CLEAR(self);
         return (PyObject *)self;
 }
@@ -823,9 +836,10 @@ static PyMethodDef channel_methods[] = {
 };
 
 PyDoc_STRVAR(channel_doc,
-             "Channel(fd: int, calls: dict, targets: dict, rest: Callable[[Call, str, object], None], idle_max: int)\n"
-             "--\n\n"
-             "The worker's end of its private pair of sockets, which it takes over and closes on exec.\n\n"
+             "Channel(fd: int, calls: dict, targets: dict, rest: Callable[[Call, str, object], None], idle_max: int,\n"
+             "pieces: bool)\n--\n\n"
+             "The worker's end of its private pair of sockets, which it takes over and closes on exec. `pieces`: the\n"
+             "server reads frames in pieces.\n\n"
              "`calls` gets every call that is received, by its id. `targets` and `rest` are for serve().");
 
 static PyMemberDef channel_members[] = {

@@ -17,6 +17,7 @@
 
 enum {
         CHANNEL_READ = 64 * 1024,
+        CHANNEL_READ_BEHIND = 1024, /* what has a place: rather little, for mostly more that has one follows */
         CHANNEL_GATHER =
                 16 * 1024,   /* bytes of answers that may wait; values above half of it are sent from where they lie */
         CHANNEL_POLLED = 64, /* frames that the loop reads before other events get their turn */
@@ -43,7 +44,8 @@ typedef struct agx_channel {
         agx_out out;
         agx_deframer deframer;
         agx_land land; /* the call that is being received, if it has large bytes */
-        agx_view in;   /* read, not yet cut into frames; lies in `bytes` */
+        agx_view in;   /* read, not yet cut into frames */
+        agx_view next; /* what was read behind it; lies in `bytes` */
         char *bytes;
         PyObject *last_target; /* str: the name that the last call had */
         PyObject *handed;  /* a call that the loop has read and a thread has to run: the next leader's frame, or NULL */

@@ -13,7 +13,6 @@
 #include "wire/msgpack.h"
 
 enum {
-        HEADER = 4,
         LOOK_BYTES = 8 << 10, /* of a frame, before it is looked at */
         LAND_MIN = 256 << 10, /* of its large bytes */
         BIN32 = 0xc6,
@@ -59,7 +58,7 @@ static bool is_call(agx_mp_reader *r, agx_view key)
 /* Where in `begun` the arguments begin, if they end the frame; 0: it is another frame, or written otherwise. */
 static size_t find_arguments(agx_view begun, size_t total)
 {
-        agx_mp_reader r = agx_mp_reader_on(agx_view_from(begun, HEADER));
+        agx_mp_reader r = agx_mp_reader_on(begun);
         agx_mp_token map = agx_mp_next(&r);
 
         for (size_t i = 0; map.kind == AGX_MP_MAP && i < map.count; ++i) {
@@ -84,7 +83,7 @@ static bool keep_head(agx_land *l, agx_view begun, size_t arguments, size_t from
         bool ok;
 
         agx_buf_clear(&l->head);
-        ok = !agx_buf_append(&l->head, begun.p + HEADER, arguments - BIN32_HEAD - HEADER) &&
+        ok = !agx_buf_append(&l->head, begun.p, arguments - BIN32_HEAD) &&
              !agx_buf_append(&l->head, empty_bin, sizeof(empty_bin));
         l->n_head = l->head.len;
         return ok && !agx_buf_append(&l->head, begun.p + arguments, from);
@@ -124,41 +123,48 @@ static bool begin(agx_land *l, agx_view begun, size_t total)
         return false;
 }
 
-bool agx_land_begin(agx_land *l, agx_deframer *d)
+void agx_land_begin(agx_land *l, agx_deframer *d)
 {
         PyGILState_STATE state;
         agx_view begun;
-        size_t total;
+        unsigned number;
+        uint64_t total;
 
-        if (l->looked || !agx_deframer_begun(d, &begun, &total) || begun.n < LOOK_BYTES || total < LAND_MIN ||
-            total > d->max)
-                return false;
-        l->looked = true;
+        if (!agx_deframer_begun(d, &begun, &total, &number) || number == l->looked || begun.n < LOOK_BYTES ||
+            total < LAND_MIN)
+                return;
+        l->looked = number;
         state = PyGILState_Ensure();
-        if (begin(l, begun, total))
-                agx_deframer_drop(d);
+        if (begin(l, begun, (size_t)total))
+                agx_deframer_divert(d);
         PyGILState_Release(state);
-        return l->bytes != NULL;
 }
 
 /* ---- the bytes ---- */
 
-int agx_land_place(agx_land *l, struct iovec places[2])
+bool agx_land_place(const agx_land *l, size_t max, struct iovec *place)
 {
-        int n = 0;
+        size_t left = l->bytes ? l->size - l->got : 0;
 
-        if (l->got < l->size)
-                places[n++] = (struct iovec){l->data + l->got, l->size - l->got};
-        places[n++] = (struct iovec){l->tail + l->got_tail, l->n_tail - l->got_tail};
-        return n;
+        *place = (struct iovec){l->data + l->got, left < max ? left : max};
+        return place->iov_len > 0;
 }
 
-void agx_land_got(agx_land *l, size_t n)
+/* Bytes that were read to their place are there already. */
+static void put(char *to, size_t *got, size_t size, agx_view *part)
 {
-        size_t of_bytes = n < l->size - l->got ? n : l->size - l->got;
+        agx_view first = agx_view_first(*part, size - *got);
 
-        l->got += of_bytes;
-        l->got_tail += n - of_bytes;
+        if (first.p != to + *got)
+                memcpy(to + *got, first.p, first.n);
+        *got += first.n;
+        *part = agx_view_from(*part, first.n);
+}
+
+void agx_land_put(agx_land *l, agx_view part)
+{
+        put(l->data, &l->got, l->size, &part);
+        put(l->tail, &l->got_tail, l->n_tail, &part);
 }
 
 bool agx_land_is_whole(const agx_land *l, agx_view *payload)
@@ -192,6 +198,5 @@ PyObject *agx_land_take(agx_land *l)
                 value = put_together(l);
         }
         close_it(l);
-        l->looked = false;
         return value;
 }

@@ -23,9 +23,9 @@ typedef struct agx_land {
         size_t size, got; /* of `bytes` */
         size_t n_tail, got_tail;
         char tail[AGX_LAND_TAIL];
-        agx_buf head;  /* the frame's payload with arguments of no bytes, then: */
-        size_t n_head; /* where the arguments begin there */
-        bool looked;   /* at the frame that the deframer has */
+        agx_buf head;    /* the frame's payload with arguments of no bytes, then: */
+        size_t n_head;   /* where the arguments begin there */
+        unsigned looked; /* at which of the deframer's unfinished frames */
         agx_scalars_reader reader;
 } agx_land;
 
@@ -33,21 +33,16 @@ void agx_land_init(agx_land *l);
 /* With the interpreter. */
 void agx_land_deinit(agx_land *l);
 
-/* Looks at the frame that has begun, if it is long, once. True: from now on the rest of it is to be read to places. */
-bool agx_land_begin(agx_land *l, agx_deframer *d);
-/* The deframer has gone on to another frame. */
-static inline void agx_land_forget(agx_land *l)
-{
-        l->looked = false;
-}
+/* Looks at the frame that has begun, if it is long, once. Its bytes come to agx_land_put() from then on, if that is what it is. */
+void agx_land_begin(agx_land *l, agx_deframer *d);
 static inline bool agx_land_is_open(const agx_land *l)
 {
         return l->bytes != NULL;
 }
 
-/* Where to read to next: how many places, 1 or 2. */
-int agx_land_place(agx_land *l, struct iovec places[2]);
-void agx_land_got(agx_land *l, size_t n);
+/* Where the next bytes come to lie, up to `max` of them; they may be read there before they are put. False: nowhere in particular. */
+bool agx_land_place(const agx_land *l, size_t max, struct iovec *place);
+void agx_land_put(agx_land *l, agx_view part);
 /* True: all has come; the payload of the frame, with empty arguments. Valid until agx_land_take(). */
 bool agx_land_is_whole(const agx_land *l, agx_view *payload);
 /* The arguments, decoded: (args, kwargs); or else, as bytes, their pickle. With the interpreter; NULL with an exception. */

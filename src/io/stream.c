@@ -4,7 +4,7 @@
  * is done, further bytes gather in the other buffer. So nothing is copied twice, and each destination gets one write
  * per turn.
  *
- * Large bytes may be given with their memory: they are the second part of one such write.
+ * Large bytes may be lent: they are the second part of one such write.
  *
  * A failed write is reported as the end of the stream, from the loop and never from inside the verb that wrote:
  * owners need not expect their connection to vanish while they answer it.
@@ -151,7 +151,7 @@ static uv_buf_t part_of(const agx_buf *b)
         return (uv_buf_t){.base = (char *)b->data + b->head, .len = b->len};
 }
 
-/* Gives the rest of `out`, and what was given to us, to libuv. */
+/* Gives the rest of `out`, and what was lent to us, to libuv. */
 static int send_later(agx_stream *s)
 {
         agx_buf rest = s->out;
@@ -164,8 +164,8 @@ static int send_later(agx_stream *s)
         s->writing = true;
         if (s->sending.len)
                 parts[n++] = part_of(&s->sending);
-        if (s->given.len)
-                parts[n++] = part_of(&s->given);
+        if (s->lent.n)
+                parts[n++] = (uv_buf_t){.base = (char *)(uintptr_t)s->lent.p, .len = s->lent.n};
         r = uv_write(&s->write, &s->uv.stream, parts, n, on_written);
         if (r)
                 s->writing = false;
@@ -210,7 +210,7 @@ static void on_written(uv_write_t *request, int status)
 
         s->writing = false;
         agx_buf_clear(&s->sending);
-        agx_buf_deinit(&s->given);
+        s->lent = AGX_VIEW_NULL;
         if (agx_stream_closing(s))
                 return;
         if (status)
@@ -267,42 +267,16 @@ int agx_stream_send(agx_stream *s, agx_view body, bool *done)
         return r;
 }
 
-/* What is left of `body` goes to libuv right away, so that what is appended later comes behind it. */
-static int lend(agx_stream *s, agx_buf *body)
+void agx_stream_lend(agx_stream *s, agx_view body)
 {
         int r;
 
-        s->given = *body;
-        *body = AGX_BUF_NULL(0);
+        s->lent = body;
         r = send_later(s);
-        if (r < 0) {
-                agx_buf_deinit(&s->given);
-                lose(s);
-        }
-        return 0;
-}
-
-int agx_stream_give(agx_stream *s, agx_buf *body)
-{
-        agx_view rest = agx_buf_view(body);
-        int r = 0;
-
-        if (!s->writing && !agx_stream_closing(s))
-                r = try_now(s, &rest);
-        if (r < 0)
-                lose(s);
-        if (r < 0 || agx_stream_closing(s) || !rest.n) {
-                agx_stream_touch(s);
-                agx_buf_deinit(body);
-                return 0;
-        }
-        if (!s->writing) {
-                agx_buf_consume(body, body->len - rest.n);
-                return lend(s, body);
-        }
-        r = agx_buf_append_view(&s->out, rest);
-        agx_buf_deinit(body);
-        return r;
+        if (r >= 0)
+                return;
+        s->lent = AGX_VIEW_NULL;
+        lose(s);
 }
 
 void agx_stream_shutdown(agx_stream *s)
@@ -317,7 +291,6 @@ static void on_closed(uv_handle_t *handle)
 
         agx_buf_deinit(&s->out);
         agx_buf_deinit(&s->sending);
-        agx_buf_deinit(&s->given);
         s->ops->closed(s);
 }
 

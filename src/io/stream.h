@@ -39,7 +39,7 @@ struct agx_stream {
         agx_flush flush;
         agx_buf out;
         agx_buf sending;
-        agx_buf given; /* follows `sending` in the same write */
+        agx_view lent; /* follows `sending` in the same write */
         uv_write_t write;
         uv_shutdown_t shutdown;
         size_t piece; /* bytes that are read in one turn of the loop; 0: as many as there are */
@@ -77,9 +77,13 @@ void agx_stream_touch(agx_stream *s);
 /* Sends what is queued and then `body` without copying what the kernel takes at once. 0, AGX_BUF_E_FULL or -ENOMEM
  * (the connection should be closed). `*done`: all of it left. */
 int agx_stream_send(agx_stream *s, agx_view body, bool *done);
-/* Likewise, of the unread bytes of `body`, whose memory is taken over: what the kernel does not take at once is sent from where
- * it lies. Same errors; `body` is empty afterwards in any case. */
-int agx_stream_give(agx_stream *s, agx_buf *body);
+/* Sends what is queued and then `body`, from where it lies: it must lie still until ops->drained or ops->closed. Part of it goes at
+ * once, but ops->drained comes in a later turn. Only when nothing is being sent (agx_stream_writing). */
+void agx_stream_lend(agx_stream *s, agx_view body);
+static inline bool agx_stream_writing(const agx_stream *s)
+{
+        return s->writing;
+}
 /* Ends the write side after what is queued. */
 void agx_stream_shutdown(agx_stream *s);
 size_t agx_stream_queued(const agx_stream *s);

@@ -20,7 +20,8 @@ typedef struct agx_call_request {
         agx_view context;
         bool has_stream;
         uint64_t stream;
-        agx_view acks; /* the msgpack array as sent, already checked; absent: none. Walk with agx_call_acks_next */
+        agx_view acks;    /* the msgpack array as sent, already checked; absent: none. Walk with agx_call_acks_next */
+        agx_buf *backing; /* never read or written: the buffer the views lie in, if a reader may take its memory over */
 } agx_call_request;
 
 /* Views point into `body`. On failure `*why` says in a few static words what is wrong: the 400's message. */

@@ -98,7 +98,7 @@ static int begin_frame(agx_deframer *d, uint32_t stream, uint64_t total)
 /* The head of a piece, of which `n` bytes are head and payload. */
 static int read_head(agx_deframer *d, agx_view *in, size_t n)
 {
-        int r = gather(d, in, HEADER + HEAD);
+        int r = n < HEAD ? AGX_FRAME_E_MALFORMED : gather(d, in, HEADER + HEAD);
         uint8_t flags = r ? 0 : gathered(d)[1];
         size_t head = (flags & (FIRST | LAST)) == FIRST ? HEAD_LONG : HEAD;
         uint32_t stream;

@@ -47,6 +47,11 @@ int agx_deframer_next(agx_deframer *d, agx_view *in, agx_view *payload);
 /* A place of its own for the next bytes of a large unfinished frame, never beyond its end: false if it is not in one. What
  * is read there is given to agx_deframer_next() as input like any other, and need not be moved. */
 bool agx_deframer_place(agx_deframer *d, char **place, size_t *n);
+/* Whether a frame in pieces is unfinished and its next piece has not begun: mostly a head comes next, and then there is a place. */
+static inline bool agx_deframer_between(const agx_deframer *d)
+{
+        return d->stream && !d->in_piece;
+}
 /* The buffer a payload lies in with nothing else but its header, whose memory may be taken over; NULL: it lies elsewhere. */
 agx_buf *agx_deframer_backing(agx_deframer *d, agx_view payload);
 

@@ -34,6 +34,7 @@ enum {
         OUT,
         ERR,
         CAUSE,
+        FEATURES,
         PATH,
         CWD,
         ARGV,
@@ -67,6 +68,7 @@ static const agx_field rows[ROWS] = {
         [OUT] = AGX_FIELD(agx_frame, out, "out", UINT, "a non-negative int"),
         [ERR] = AGX_FIELD(agx_frame, err, "err", UINT, "a non-negative int"),
         [CAUSE] = AGX_FIELD(agx_frame, cause, "cause", STR, "a str"),
+        [FEATURES] = AGX_FIELD(agx_frame, features, "features", ARRAY, "an array"),
         [PATH] = AGX_FIELD(agx_frame, path, "path", BIN, "a bin"),
         [CWD] = AGX_FIELD(agx_frame, cwd, "cwd", BIN, "a bin"),
         [ARGV] = AGX_FIELD(agx_frame, argv, "argv", BIN, "a bin"),
@@ -88,7 +90,7 @@ static const struct shape {
         [AGX_FRAME_CREDIT] = {BIT(CALL_ID) | BIT(CREDIT), 0},
         [AGX_FRAME_SIO_FLOW] = {BIT(CREDIT), 0},
         [AGX_FRAME_SIO_INBOUND] = {BIT(NAMESPACE) | BIT(EVENT) | BIT(DATA), 0},
-        [AGX_FRAME_READY] = {0, BIT(CREDIT)},
+        [AGX_FRAME_READY] = {0, BIT(CREDIT) | BIT(FEATURES)},
         [AGX_FRAME_BOOT_ERROR] = {BIT(FAULT), 0},
         [AGX_FRAME_RESULT] = {BIT(CALL_ID), BIT(VALUE)},
         [AGX_FRAME_ERROR] = {BIT(CALL_ID) | BIT(FAULT), 0},
@@ -168,6 +170,22 @@ int agx_frame_parse(agx_view payload, agx_frame *frame)
         return 0;
 }
 
+bool agx_frame_has_feature(const agx_frame *frame, agx_view name)
+{
+        agx_mp_reader r = agx_mp_reader_on(frame->features);
+        agx_mp_token array = agx_mp_next(&r);
+
+        for (size_t i = 0; array.kind == AGX_MP_ARRAY && i < array.count; ++i) {
+                agx_mp_token t = agx_mp_next(&r);
+
+                if (t.kind != AGX_MP_STR)
+                        return false;
+                if (agx_view_eq(t.v, name))
+                        return true;
+        }
+        return false;
+}
+
 /* ---- writing ---- */
 
 static bool is_text(size_t row)
@@ -197,6 +215,8 @@ static uint32_t rows_of(const agx_frame *frame)
                 given |= shape->allows & BIT(CALL_ID);
         if (frame->n)
                 given |= shape->allows & BIT(CREDIT);
+        if (frame->features.p)
+                given |= shape->allows & BIT(FEATURES);
         return given;
 }
 
@@ -207,6 +227,12 @@ static size_t tail_of(const agx_frame *frame, uint32_t given)
                 if (given >> row & 1 && text_of(frame, row).p)
                         return row;
         return ROWS;
+}
+
+static void put_encoded(agx_mp_writer *w, agx_view value)
+{
+        if (!w->error)
+                w->error = agx_buf_append_view(w->out, value);
 }
 
 static void put_row(agx_mp_writer *w, const agx_frame *frame, size_t row, bool head_only)
@@ -220,6 +246,8 @@ static void put_row(agx_mp_writer *w, const agx_frame *frame, size_t row, bool h
                 agx_mp_put_uint(w, *(const uint64_t *)place);
         else if (rows[row].kind == AGX_FIELD_STR)
                 agx_mp_put_str(w, text_of(frame, row));
+        else if (row == FEATURES)
+                put_encoded(w, frame->features);
         else if (row == VALUE && !frame->value.p)
                 agx_mp_put_nil(w);
         else if (head_only)

@@ -64,11 +64,16 @@ typedef struct agx_frame {
         agx_view path, argv, env, cwd;
         uint64_t code, signal, out, err; /* of PROC_EXIT; PROC_ERROR: .code is an errno */
         agx_view cause;
+        agx_view features; /* of READY: an array of str, as sent; absent: none */
         agx_buf *backing; /* never read or written: the buffer the views lie in, if a reader may take its memory over */
 } agx_frame;
 
+/* What a worker's READY may name: it reads frames that come in pieces, and sends such ones if it was asked to. */
+#define AGX_FEATURE_PIECES "frames/1"
+
 /* Views point into `payload`. 0 (kind may be UNKNOWN) or AGX_FRAME_E_MALFORMED. */
 int agx_frame_parse(agx_view payload, agx_frame *frame);
+bool agx_frame_has_feature(const agx_frame *frame, agx_view name);
 /* Appends header and payload; on any error the buffer is as before. 0, AGX_FRAME_E_TOO_LARGE, AGX_FRAME_E_FULL, -ENOMEM.
  * A fault's texts are cut as agx_fault_put does. */
 int agx_frame_put(agx_buf *out, const agx_frame *frame);

@@ -11,10 +11,12 @@
 
 enum { TAKE_OVER_MIN = 64 << 10 };
 
+/* One of the two has the frame. */
 typedef struct held {
         agx_list node;
         agx_call *call;
         agx_buf frame;
+        agx_bulk_frame *large;
 } held;
 
 typedef struct tally {
@@ -28,28 +30,41 @@ int agx_calls_init(agx_calls *c, const uint8_t seed[16])
 {
         *c = (agx_calls){.queue_max = AGX_WORKER_QUEUE_BYTES};
         agx_list_init(&c->held);
+        agx_list_init(&c->held_large);
         agx_list_init(&c->graces);
         agx_list_init(&c->workers);
         return agx_ledger_new(&c->ledger, seed);
+}
+
+static size_t size_of(const held *h)
+{
+        return h->large ? agx_bulk_frame_size(h->large) : h->frame.len;
 }
 
 static void free_held(agx_calls *c, held *h)
 {
         h->call->held = NULL;
         agx_list_unlink(&h->node);
-        c->held_bytes -= h->frame.len;
+        c->held_bytes -= size_of(h);
+        agx_bulk_frame_free(h->large);
         agx_buf_deinit(&h->frame);
         free(h);
+}
+
+static void free_all_held(agx_calls *c, agx_list *list)
+{
+        agx_list_foreach_safe(node, list)
+        {
+                free_held(c, agx_container_of(node, held, node));
+        }
 }
 
 void agx_calls_deinit(agx_calls *c)
 {
         if (!c->ledger)
                 return;
-        agx_list_foreach_safe(node, &c->held)
-        {
-                free_held(c, agx_container_of(node, held, node));
-        }
+        free_all_held(c, &c->held);
+        free_all_held(c, &c->held_large);
         agx_list_foreach_safe(node, &c->workers)
         {
                 free(agx_container_of(node, tally, node));
@@ -200,17 +215,33 @@ static int put_frame(agx_buf *out, const agx_call_request *request)
         return agx_frame_put(out, &frame);
 }
 
-/* Large arguments stay where they are, if the shell can do with them. */
-static int feed(const agx_calls_worker *worker, const agx_call_request *request)
+/* The frame of a call whose arguments are large: they stay where they are, if they have a buffer to themselves. */
+static int make_large(const agx_call_request *request, agx_bulk_frame **large)
 {
         agx_frame frame = frame_of(request);
+        agx_bulk_frame *f = agx_bulk_frame_new(request->call_id);
+        int r = f ? agx_frame_put_head(&f->head, &frame) : agx_trace(-ENOMEM);
+
+        if (!r && !take_over(&f->body, request->backing, request->arguments))
+                r = agx_buf_append_view(&f->body, request->arguments);
+        if (r) {
+                agx_bulk_frame_free(f);
+                return r;
+        }
+        *large = f;
+        return 0;
+}
+
+static int feed(const agx_calls_worker *worker, const agx_call_request *request)
+{
+        agx_bulk_frame *large;
         int r;
 
-        if (!worker->tail || request->arguments.n < TAKE_OVER_MIN)
-                return agx_frame_put(worker->out, &frame);
-        r = agx_frame_put_head(worker->out, &frame);
+        if (!worker->bulk || request->arguments.n < TAKE_OVER_MIN)
+                return put_frame(worker->out, request);
+        r = make_large(request, &large);
         if (!r)
-                *worker->tail = request->arguments;
+                agx_bulk_push(worker->bulk, large);
         return r;
 }
 
@@ -222,7 +253,7 @@ static int hold(agx_calls *c, agx_call *call, const agx_call_request *request)
         if (!h)
                 return agx_trace(-ENOMEM);
         h->frame = AGX_BUF_NULL((size_t)AGX_MAX_MESSAGE + 4);
-        r = put_frame(&h->frame, request);
+        r = request->arguments.n < TAKE_OVER_MIN ? put_frame(&h->frame, request) : make_large(request, &h->large);
         if (r) {
                 agx_buf_deinit(&h->frame);
                 free(h);
@@ -230,15 +261,26 @@ static int hold(agx_calls *c, agx_call *call, const agx_call_request *request)
         }
         h->call = call;
         call->held = h;
-        c->held_bytes += h->frame.len;
-        agx_list_push_back(&c->held, &h->node);
+        c->held_bytes += size_of(h);
+        agx_list_push_back(agx_bulk_in_pieces(request->arguments.n) ? &c->held_large : &c->held, &h->node);
         return 0;
 }
 
-/* What is written is past recall, and so is a call in it. */
-static bool takes_more(const agx_calls *c, const agx_calls_worker *worker)
+/* What is written is past recall, and so is a call in it: so not too much is. */
+static bool has_appetite(const agx_calls_worker *worker, bool large)
 {
-        return worker && agx_list_empty(&c->held) && worker->queued < AGX_WORKER_FED_BYTES;
+        size_t middle = worker->bulk ? worker->bulk->middle_bytes : 0;
+
+        if (large && worker->bulk)
+                return worker->bulk->large_bytes < AGX_WORKER_FED_BYTES;
+        return worker->queued + middle < AGX_WORKER_FED_BYTES;
+}
+
+static bool takes_more(const agx_calls *c, const agx_calls_worker *worker, const agx_call_request *request)
+{
+        bool large = agx_bulk_in_pieces(request->arguments.n);
+
+        return worker && agx_list_empty(large ? &c->held_large : &c->held) && has_appetite(worker, large);
 }
 
 static int begin(agx_calls *c, agx_call *call, const agx_call_request *request, const agx_calls_worker *worker)
@@ -246,7 +288,7 @@ static int begin(agx_calls *c, agx_call *call, const agx_call_request *request, 
         tally *t;
         int r;
 
-        if (!takes_more(c, worker))
+        if (!takes_more(c, worker, request))
                 return hold(c, call, request);
         t = make_tally(c, worker->number);
         if (!t)
@@ -294,11 +336,18 @@ static void take_acks(agx_calls *c, agx_view session, agx_view acks)
                 agx_ledger_ack(c->ledger, session, id);
 }
 
+static size_t on_its_way(const agx_calls_worker *worker)
+{
+        const agx_bulk *bulk = worker->bulk;
+
+        return worker->queued + (bulk ? bulk->middle_bytes + bulk->large_bytes : 0);
+}
+
 /* Only a call that is new needs room; one that is not whole needs none, and what an empty queue cannot hold is let in: it is
  * too large for a frame, which is said of it there. */
 static bool has_room(const agx_calls *c, const agx_call_request *request, const agx_calls_worker *worker)
 {
-        size_t waiting = c->held_bytes + (worker ? worker->queued : 0);
+        size_t waiting = c->held_bytes + (worker ? on_its_way(worker) : 0);
 
         return missing(request) || !waiting || waiting + request->arguments.n <= c->queue_max ||
                agx_ledger_knows(c->ledger, request->call_id);
@@ -354,38 +403,53 @@ int agx_calls_submit(agx_calls *c, const agx_call_request *request, agx_view ses
         return 0;
 }
 
-/* A large frame is not copied if nothing lies before it. */
-static int move_frame(agx_buf *out, agx_buf *frame)
+static int move_frame(const agx_calls_worker *worker, held *h)
 {
-        if (out->len || frame->len < TAKE_OVER_MIN)
-                return agx_buf_append_view(out, agx_buf_view(frame));
-        frame->max = out->max;
-        agx_buf_deinit(out);
-        *out = *frame;
-        *frame = AGX_BUF_NULL(0);
-        return 0;
+        size_t before = worker->out->len;
+        int r;
+
+        if (h->large && worker->bulk) {
+                agx_bulk_push(worker->bulk, h->large);
+                h->large = NULL;
+                return 0;
+        }
+        if (!h->large)
+                return agx_buf_append_view(worker->out, agx_buf_view(&h->frame));
+        r = agx_buf_append_view(worker->out, agx_buf_view(&h->large->head));
+        if (!r)
+                r = agx_buf_append_view(worker->out, agx_buf_view(&h->large->body));
+        if (r)
+                agx_buf_truncate(worker->out, before);
+        return r;
+}
+
+static agx_call *start_one(agx_calls *c, held *h, const agx_calls_worker *worker)
+{
+        agx_call *call = h->call;
+        tally *t = make_tally(c, worker->number);
+        size_t n = size_of(h);
+
+        if (!t || move_frame(worker, h))
+                return end_with_words(c, call, AGX_FAULT_BUSY, "the server is out of memory");
+        c->held_bytes -= n - size_of(h);
+        free_held(c, h);
+        start(c, call, t);
+        return NULL;
 }
 
 agx_call *agx_calls_start_held(agx_calls *c, const agx_calls_worker *worker)
 {
+        agx_list *lists[] = {&c->held, &c->held_large};
+        agx_calls_worker now = *worker;
         size_t before = worker->out->len;
+        agx_call *failed = NULL;
 
-        agx_list_foreach_safe(node, &c->held)
-        {
-                held *h = agx_container_of(node, held, node);
-                agx_call *call = h->call;
-                tally *t = make_tally(c, worker->number);
-                size_t n = h->frame.len;
-
-                if (worker->queued + worker->out->len - before >= AGX_WORKER_FED_BYTES)
-                        return NULL;
-                if (!t || move_frame(worker->out, &h->frame))
-                        return end_with_words(c, call, AGX_FAULT_BUSY, "the server is out of memory");
-                c->held_bytes -= n - h->frame.len;
-                free_held(c, h);
-                start(c, call, t);
-        }
-        return NULL;
+        for (size_t i = 0; i < 2; i++)
+                while (!failed && !agx_list_empty(lists[i]) && has_appetite(&now, i == 1)) {
+                        failed = start_one(c, agx_container_of(agx_list_first(lists[i]), held, node), worker);
+                        now.queued = worker->queued + worker->out->len - before;
+                }
+        return failed;
 }
 
 /* ---- from the worker ---- */
@@ -467,7 +531,7 @@ agx_call *agx_calls_worker_died(agx_calls *c, uint64_t worker, const agx_fault *
 
 agx_call *agx_calls_unavailable(agx_calls *c, const agx_fault *fault)
 {
-        agx_list *node = agx_list_first(&c->held);
+        agx_list *node = agx_list_first(agx_list_empty(&c->held) ? &c->held_large : &c->held);
 
         return node ? end_with_fault(c, agx_container_of(node, held, node)->call, fault) : NULL;
 }

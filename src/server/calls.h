@@ -5,7 +5,7 @@
  * frame; a frame, a death or the lack of a worker ends entries. A brain: frames are appended to buffers, ended calls are
  * given back one by one, and the shell delivers each to its waiter.
  *
- * Until a worker is ready, and while much is on its way to it, frames are held here, oldest first, and their calls stay
+ * Until a worker is ready, and while much is on its way to it, frames are held here, the oldest of either kind first, and their calls stay
  * ACCEPTED: nothing of them can have run, and those that are cancelled leave nothing behind. When they are too many bytes, new
  * calls are not taken: no entry is made of them, and their hosts may offer them again.
  *
@@ -16,6 +16,7 @@
 #include "proto/callmsg.h"
 #include "proto/frame.h"
 #include "server/ledger.h"
+#include "worker/bulk.h"
 
 /* Who gets a call's answer as it comes: what agx_call.waiter points to. Each road brings its own. */
 typedef struct agx_waiter agx_waiter;
@@ -28,7 +29,8 @@ struct agx_waiter {
 
 typedef struct agx_calls {
         agx_ledger *ledger;
-        agx_list held;
+        agx_list held;       /* and those that go in pieces: */
+        agx_list held_large; /* they never keep the others waiting */
         size_t held_bytes;
         size_t queue_max; /* AGX_WORKER_QUEUE_BYTES; a test may lower it */
         agx_list graces;  /* cancelled calls that run, by the end of their grace */
@@ -39,12 +41,12 @@ typedef struct agx_calls {
 typedef struct agx_calls_worker {
         uint64_t number;
         agx_buf *out;
-        size_t queued;  /* bytes on their way to it */
-        agx_view *tail; /* NULL, or where a large CALL leaves the end of its frame: send it right behind `out` */
+        size_t queued;  /* bytes on their way to it, without: */
+        agx_bulk *bulk; /* where large frames go; NULL: it does not read frames in pieces */
 } agx_calls_worker;
 
 typedef enum agx_submit {
-        AGX_SUBMIT_STARTED, /* new: its frame is in worker->out; it ends later */
+        AGX_SUBMIT_STARTED, /* new: its frame is in worker->out, or ->bulk; it ends later */
         AGX_SUBMIT_HELD,    /* new: waits for a worker, or its turn; it ends later */
         AGX_SUBMIT_OPEN,    /* a repeat of one that has not ended */
         AGX_SUBMIT_ENDED,   /* the result is in *call: deliver it */
@@ -54,12 +56,17 @@ typedef enum agx_submit {
 int agx_calls_init(agx_calls *c, const uint8_t seed[16]);
 void agx_calls_deinit(agx_calls *c);
 
-/* Takes a request with its acknowledgements. `worker` NULL: none is ready. 0 or -ENOMEM (nothing was begun). */
+/* Takes a request with its acknowledgements, and its backing if its arguments are large. `worker` NULL: none is ready. 0 or -ENOMEM (nothing was begun). */
 int agx_calls_submit(agx_calls *c, const agx_call_request *request, agx_view session, uint64_t now,
                      const agx_calls_worker *worker, agx_submit *verdict, agx_call **call, agx_fault *fault);
 /* Starts what was held, as far as `worker` takes it now: there is one, or what was on its way to it has gone out. Gives back a
  * call that could not be (for want of memory) to be delivered; call until NULL. */
 agx_call *agx_calls_start_held(agx_calls *c, const agx_calls_worker *worker);
+
+static inline bool agx_calls_any_held(const agx_calls *c)
+{
+        return !agx_list_empty(&c->held) || !agx_list_empty(&c->held_large);
+}
 
 /* Whether the call runs in `worker` and nobody has cancelled it. */
 bool agx_calls_runs(const agx_calls *c, uint64_t worker, agx_view call_id);

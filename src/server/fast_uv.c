@@ -128,7 +128,6 @@ static int submit(agx_http *h, agx_fast_stream *s)
 {
         agx_submission given = {.request = &s->request,
                                 .session = agx_fastconn_session(&h->fast->conn),
-                                .body = &s->body,
                                 .waiter = &s->waiter,
                                 .waits = &s->call};
         agx_fault fault;

@@ -243,6 +243,8 @@ static int ask(agx_fastconn *c, agx_fast_stream *s, agx_view body, uint64_t now,
                 return refuse_crowded(s);
         if (!agx_call_request_get(body, &s->request, &why))
                 return refuse(s, why);
+        if (s->body.len)
+                s->request.backing = &s->body;
         wait_until(c, s, now + s->wait_ms);
         *wish = AGX_FASTCONN_SUBMIT;
         return 0;

@@ -48,7 +48,8 @@ bool agx_server_worker(agx_server *s, agx_calls_worker *worker)
 
         if (!w)
                 return false;
-        *worker = (agx_calls_worker){w->number, agx_stream_out(&w->channel), agx_stream_queued(&w->channel), NULL};
+        *worker = (agx_calls_worker){w->number, agx_stream_out(&w->channel), agx_stream_queued(&w->channel),
+                                     w->reads_pieces ? &w->bulk : NULL};
         return true;
 }
 
@@ -71,36 +72,15 @@ static void note_large(agx_server *s, size_t n)
         agx_deadline_set(&s->rest, agx_loop_now(&s->loop) + REST_MS);
 }
 
-static int give(agx_stream *channel, agx_buf *body, agx_view tail)
-{
-        const char *start = (const char *)body->data;
-        bool done;
-
-        if (!start || tail.p < start || tail.p >= start + body->cap)
-                return agx_stream_send(channel, tail, &done);
-        body->head = (size_t)(tail.p - start);
-        body->len = tail.n;
-        return agx_stream_give(channel, body);
-}
-
-void agx_server_worker_give(agx_server *s, agx_buf *body, agx_view tail)
-{
-        agx_worker *w = agx_supervisor_uv_ready(&s->supervisor);
-
-        note_large(s, tail.n);
-        if (w && tail.n && give(&w->channel, body, tail))
-                agx_worker_kill(w, "there was no memory for its frame"); /* of which the head is on its way */
-}
-
 void agx_server_worker_fed(agx_server *s)
 {
         agx_worker *w = agx_supervisor_uv_ready(&s->supervisor);
 
         if (!w)
                 return;
-        note_large(s, agx_stream_queued(&w->channel) + agx_stream_out(&w->channel)->len);
+        note_large(s, agx_stream_queued(&w->channel) + w->bulk.middle_bytes + w->bulk.large_bytes);
         w->worked = true;
-        agx_stream_touch(&w->channel);
+        agx_worker_touch(w);
 }
 
 /* Hosts choose ids, and lines of a log are read on terminals. */
@@ -189,8 +169,8 @@ static void pass_cancel_on(agx_server *s, const agx_call *call)
 {
         agx_worker *w = agx_supervisor_uv_find(&s->supervisor, call->worker);
 
-        if (w && !agx_calls_put_cancel(agx_stream_out(&w->channel), call))
-                agx_stream_touch(&w->channel);
+        if (w && !agx_calls_put_cancel(agx_worker_out_behind(w, agx_call_id(call)), call))
+                agx_worker_touch(w);
         agx_procs_call_over(&s->procs, agx_call_id(call), true);
         agx_deadline_set(&s->graces, agx_calls_deadline(&s->calls));
 }
@@ -199,8 +179,8 @@ static void pass_credit_on(agx_server *s, const agx_call *call, uint64_t n)
 {
         agx_worker *w = agx_supervisor_uv_find(&s->supervisor, call->worker);
 
-        if (w && !agx_calls_put_credit(agx_stream_out(&w->channel), call, n))
-                agx_stream_touch(&w->channel);
+        if (w && !agx_calls_put_credit(agx_worker_out_behind(w, agx_call_id(call)), call, n))
+                agx_worker_touch(w);
 }
 
 static void on_graces(agx_deadline *d)
@@ -261,7 +241,7 @@ static void start_held(void *user)
         agx_calls_worker worker;
         agx_call *call;
 
-        if (agx_list_empty(&s->calls.held) || !agx_server_worker(s, &worker))
+        if (!agx_calls_any_held(&s->calls) || !agx_server_worker(s, &worker))
                 return;
         while ((call = agx_calls_start_held(&s->calls, &worker)))
                 agx_server_deliver(s, call);

@@ -64,9 +64,7 @@ int agx_server_run(agx_server *s, const agx_config *config, char *const *env, co
 
 /* The worker to submit to, or false: none is ready. */
 bool agx_server_worker(agx_server *s, agx_calls_worker *worker);
-/* Sends it the end of a CALL, if one was left where it lies: in `body`, whose memory is then taken over, or elsewhere. */
-void agx_server_worker_give(agx_server *s, agx_buf *body, agx_view tail);
-/* A frame was put into the worker's buffer. */
+/* A frame was put into the worker's buffer, or among its large ones. */
 void agx_server_worker_fed(agx_server *s);
 /* An event came on a link. 0, or else the link is to be closed. */
 int agx_server_event(agx_server *s, agx_rpc_link *link, agx_view name, agx_view payload);

@@ -45,16 +45,11 @@ static agx_submitted act(agx_server *s, const agx_submission *given, agx_submit 
 
 agx_submitted agx_submit_uv(agx_server *s, const agx_submission *given, agx_call **call, agx_fault *fault)
 {
-        agx_view tail = AGX_VIEW_NULL;
         agx_calls_worker worker;
         bool ready = agx_server_worker(s, &worker);
         agx_submit verdict;
-        int r;
+        int r = agx_calls_submit(&s->calls, given->request, given->session, agx_loop_now(&s->loop),
+                                 ready ? &worker : NULL, &verdict, call, fault);
 
-        worker.tail = given->body ? &tail : NULL;
-        r = agx_calls_submit(&s->calls, given->request, given->session, agx_loop_now(&s->loop), ready ? &worker : NULL,
-                             &verdict, call, fault);
-        if (given->body)
-                agx_server_worker_give(s, given->body, tail);
         return r ? AGX_SUBMITTED_NO_MEMORY : act(s, given, verdict, *call);
 }

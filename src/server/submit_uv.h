@@ -17,7 +17,6 @@ typedef enum agx_submitted {
 typedef struct agx_submission {
         const agx_call_request *request;
         agx_view session;
-        agx_buf *body; /* what the request lies in, to be taken over if it is large; NULL: it is not to be */
         agx_waiter *waiter;
         agx_call **waits; /* where the waiter looks for the call that it waits for */
 } agx_submission;

@@ -6,6 +6,7 @@
 #include "worker/environ.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "proto/frame.h"
 
 enum { VALUE_MAX = 2 << 20 }; /* no execve takes a string longer than this */
 
@@ -258,6 +259,8 @@ int agx_environ_make(agx_environ *e, char *const *parent, const agx_environ_fact
                 r = prepend(e, agx_view_str(paths[i].name), agx_view_str(paths[i].add));
         if (!r)
                 r = put(e, AGX_VIEW(""), AGX_VIEW("AGENTIX_WORKER_ID"), facts->worker_id);
+        if (!r)
+                r = put(e, AGX_VIEW(""), AGX_VIEW("AGENTIX_WORKER_FEATURES"), AGX_VIEW(AGX_FEATURE_PIECES));
         if (!r)
                 r = put_context(e, facts);
         if (r)

@@ -8,7 +8,8 @@
  *   - Variables that would bend the worker's interpreter or the image's programs are removed and kept as
  *     AGENTIX_SAVED_<VAR>.
  *   - What only concerns the server is dropped: addresses, token file, lease, inherited descriptors.
- *   - AGENTIX_WORKER_ID and AGENTIX_LOG_CONTEXT name the worker.
+ *   - AGENTIX_WORKER_ID and AGENTIX_LOG_CONTEXT name the worker; AGENTIX_WORKER_FEATURES names what the server understands, which
+ *     the worker takes out of its environment.
  */
 #include "base/view.h"
 

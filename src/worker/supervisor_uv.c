@@ -81,10 +81,11 @@ static void fail_waiting(agx_supervisor_uv *s)
 
 /* ---- what a worker says ---- */
 
-static void on_ready(agx_supervisor_uv *s, agx_worker *w, bool may_wait)
+static void on_ready(agx_supervisor_uv *s, agx_worker *w, const agx_frame *frame)
 {
         w->waking = false;
-        if (may_wait && s->config.spares)
+        w->reads_pieces = agx_frame_has_feature(frame, AGX_VIEW(AGX_FEATURE_PIECES));
+        if (frame->n == 1 && s->config.spares)
                 agx_spare_offered(&s->spares);
         agx_supervisor_ready(&s->brain);
         carry_out(s, 0);
@@ -107,7 +108,7 @@ static void on_frame(agx_worker *w, const agx_frame *frame)
         if (w == s->spare) {
                 agx_worker_kill(w, "it spoke before its turn");
         } else if (!w->retired && frame->kind == AGX_FRAME_READY && s->brain.state == AGX_SUPERVISOR_BOOTING) {
-                on_ready(s, w, frame->n == 1);
+                on_ready(s, w, frame);
         } else if (w->waking && frame->kind == AGX_FRAME_BOOT_ERROR) {
                 agx_worker_kill(w, "it could not take another worker's place");
         } else if (!w->retired && frame->kind == AGX_FRAME_BOOT_ERROR) {
@@ -286,8 +287,8 @@ static void send_shutdown(agx_worker *w)
 {
         agx_frame frame = {.kind = AGX_FRAME_SHUTDOWN};
 
-        if (!agx_frame_put(agx_stream_out(&w->channel), &frame))
-                agx_stream_touch(&w->channel);
+        if (!agx_frame_put(agx_worker_out_last(w), &frame))
+                agx_worker_touch(w);
 }
 
 /* What is wished of a living worker. `why`: it is killed. */

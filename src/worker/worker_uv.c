@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { GRACE_MS = 1000, NOTES_MAX = 20, OOM_SCORE_ADD = 500, CHANNEL_FD = 3 };
+enum { BETWEEN_BYTES = 1024, GRACE_MS = 1000, NOTES_MAX = 20, OOM_SCORE_ADD = 500, CHANNEL_FD = 3 };
 
 static void part_closed(agx_worker *w)
 {
@@ -25,6 +25,7 @@ static void part_closed(agx_worker *w)
         agx_closep(&w->conduits);
         agx_tail_deinit(&w->tail);
         agx_deframer_deinit(&w->deframer);
+        agx_bulk_deinit(&w->bulk);
         agx_list_unlink(&w->node);
         free(w);
 }
@@ -166,14 +167,6 @@ static void hush(agx_worker *w)
         agx_stream_pause(&w->channel);
 }
 
-/* A payload that was gathered lies in the deframer's buffer and nowhere else: its memory may be taken over. */
-static bool payload_is_ours(const agx_worker *w, agx_view payload)
-{
-        const char *start = (const char *)w->deframer.partial.data;
-
-        return start && payload.p >= start && payload.p < start + w->deframer.partial.cap;
-}
-
 static void take_payload(agx_worker *w, agx_view payload)
 {
         agx_frame frame;
@@ -183,7 +176,7 @@ static void take_payload(agx_worker *w, agx_view payload)
                 agx_worker_kill(w, "it sent a malformed frame");
                 return;
         }
-        frame.backing = payload_is_ours(w, payload) ? &w->deframer.partial : NULL;
+        frame.backing = agx_deframer_backing(&w->deframer, payload);
         if (frame.kind == AGX_FRAME_UNKNOWN)
                 note(w, "worker %s: a frame of unknown type \"%.*s\" was skipped", w->id,
                      (int)agx_view_first(frame.type_text, 40).n, frame.type_text.p ? frame.type_text.p : "");
@@ -206,7 +199,9 @@ static void channel_data(agx_stream *s, agx_view in)
                         continue;
                 }
                 hush(w);
-                agx_worker_kill(w, r > 0 ? "it sent a frame above the limit" : "there was no memory for its frame");
+                agx_worker_kill(w, r == AGX_FRAME_E_TOO_LARGE   ? "it sent a frame above the limit"
+                                   : r == AGX_FRAME_E_MALFORMED ? "it sent a malformed frame"
+                                                                : "there was no memory for its frame");
         }
 }
 
@@ -218,6 +213,8 @@ static void channel_place(agx_stream *s, uv_buf_t *place)
 
         if (!w->hushed && agx_deframer_place(&w->deframer, &at, &n))
                 *place = uv_buf_init(at, (unsigned)n);
+        else if (agx_deframer_between(&w->deframer))
+                place->len = BETWEEN_BYTES;
 }
 
 static void channel_ended(agx_stream *s, int error)
@@ -228,10 +225,60 @@ static void channel_ended(agx_stream *s, int error)
         agx_deadline_set(&w->grace, agx_loop_now(w->loop) + GRACE_MS);
 }
 
+/* ---- frames for it ---- */
+
+static void send_failed(agx_worker *w)
+{
+        agx_worker_kill(w, "there was no memory for its frame"); /* of which part is on its way */
+}
+
+/* The next part of a large frame, when nothing else is on its way. It has left when the channel has drained. */
+static void pump(agx_flush *f)
+{
+        agx_worker *w = agx_container_of(f, agx_worker, pump);
+        agx_view body;
+        int r;
+
+        if (agx_stream_writing(&w->channel) || agx_stream_closing(&w->channel) || w->gone)
+                return;
+        if (agx_bulk_next(&w->bulk, agx_stream_out(&w->channel), &body, &r))
+                agx_stream_lend(&w->channel, body);
+        else if (r)
+                send_failed(w);
+        else
+                agx_stream_touch(&w->channel);
+}
+
+void agx_worker_touch(agx_worker *w)
+{
+        if (agx_bulk_empty(&w->bulk))
+                agx_stream_touch(&w->channel);
+        else if (!agx_stream_closing(&w->channel))
+                agx_loop_flush_later(w->loop, &w->pump);
+}
+
+agx_buf *agx_worker_out_behind(agx_worker *w, agx_view call_id)
+{
+        agx_buf *behind = agx_bulk_behind(&w->bulk, call_id);
+
+        return behind ? behind : agx_stream_out(&w->channel);
+}
+
+agx_buf *agx_worker_out_last(agx_worker *w)
+{
+        agx_buf *last = agx_bulk_last(&w->bulk);
+
+        return last ? last : agx_stream_out(&w->channel);
+}
+
 static void channel_drained(agx_stream *s)
 {
         agx_worker *w = worker_of_channel(s);
 
+        if (w->bulk.at && agx_bulk_sent(&w->bulk, agx_stream_out(s)))
+                send_failed(w);
+        else if (!agx_bulk_empty(&w->bulk) || agx_stream_out(s)->len)
+                agx_worker_touch(w);
         if (!w->released && !w->gone && w->ops->drained)
                 w->ops->drained(w);
 }
@@ -437,6 +484,8 @@ static void init_parts(agx_worker *w)
         agx_list_init(&w->node);
         agx_deframer_init(&w->deframer, AGX_MAX_MESSAGE);
         agx_tail_init(&w->tail);
+        agx_bulk_init(&w->bulk);
+        agx_flush_init(&w->pump, pump);
         agx_stream_init_pipe(&w->channel, w->loop, AGX_WORKER_QUEUE_BYTES + AGX_MAX_MESSAGE, &channel_ops);
         agx_deadline_init(&w->grace, w->loop, grace_over);
         w->open += 2;
@@ -493,6 +542,7 @@ void agx_worker_release(agx_worker *w)
                 if (!w->gone || !w->pipes[i].stream.reading)
                         pipe_close(&w->pipes[i]);
         agx_closep(&w->conduits);
+        agx_flush_cancel(&w->pump);
         agx_stream_close(&w->channel);
         agx_deadline_close(&w->grace, grace_closed);
         if (running)

@@ -10,6 +10,7 @@
 #include "io/relay.h"
 #include "io/stream.h"
 #include "proto/frame.h"
+#include "worker/bulk.h"
 #include "worker/deathcause.h"
 #include "worker/output.h"
 #include "worker/retiree.h"
@@ -66,6 +67,9 @@ struct agx_worker {
         int conduits;        /* connections are handed to it there; -1: none can be */
         bool reads_conduits; /* it has been told that there are some */
         agx_deadline grace;  /* the channel ended: it should be dead by then */
+        bool reads_pieces;   /* as its READY said: large calls go by: */
+        agx_bulk bulk;
+        agx_flush pump;
         agx_deframer deframer;
         agx_worker_pipe pipes[2];
         size_t relayed; /* bytes of output */
@@ -80,6 +84,11 @@ int agx_worker_spawn(agx_worker **worker, agx_loop *l, agx_relay *relay, const a
                      uint64_t number, bool spare, const agx_worker_ops *ops, void *user);
 /* Lets a spare go on to become ready, as soon as it has come so far. 0 or a negative errno: it cannot be used. */
 int agx_worker_wake(agx_worker *w);
+/* Something was put into its channel's buffer or its bulk, to be sent at the end of this turn. */
+void agx_worker_touch(agx_worker *w);
+/* Where to put a frame about a call it was given, and one that ends all: behind what is on its way. */
+agx_buf *agx_worker_out_behind(agx_worker *w, agx_view call_id);
+agx_buf *agx_worker_out_last(agx_worker *w);
 /* Kills it with its group; `why` (static) is named as the cause. NULL keeps an earlier one. */
 void agx_worker_kill(agx_worker *w, const char *why);
 void agx_worker_terminate(agx_worker *w);

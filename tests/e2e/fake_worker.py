@@ -94,6 +94,9 @@ def _map(b: bytes, i: int, n: int) -> tuple[dict[Any, Any], int]:
 
 FD = 3
 lock = threading.Lock()
+waiting_lock = threading.Lock()
+waiting: list[str] = []
+ANSWERED = b"answered"
 counts: list[int] = []
 
 
@@ -107,6 +110,39 @@ def write_all(data: bytes) -> None:
 def send(frame: dict[str, Any]) -> None:
     body = pack(frame)
     write_all(struct.pack("<I", len(body)) + body)
+
+
+def send_piece(stream: int, data: bytes, flags: int, total: int | None = None) -> None:
+    head = struct.pack("<BBHI", 4, flags, 2, stream) + (b"" if total is None else struct.pack("<IQ", 0, total))
+    write_all(struct.pack("<I", 0x80000000 | len(head + data)) + head + data)
+
+
+def send_in_pieces(frame: dict[str, Any], *between: dict[str, Any], size: int = 100_000, until: int = 1 << 30) -> None:
+    """A frame in pieces, of which no more than `until` bytes are sent; after the first one, other frames."""
+    body, done = pack(frame), 0
+    while done < min(len(body), until):
+        part = body[done : done + size]
+        flags = (done == 0) | (done + len(part) == len(body)) << 1
+        send_piece(7, part, flags, len(body) if flags == 1 else None)
+        for other in between if not done else ():
+            send(other)
+        done += len(part)
+
+
+unfinished = bytearray()
+
+
+def take_piece(data: bytes) -> bytes | None:
+    """The payload that came in pieces, when it has."""
+    kind, flags, lane, stream = struct.unpack_from("<BBHI", data)
+    if (kind, lane) != (4, 2) or not stream or bool(flags & 1) == bool(unfinished) or len(data) > 256 << 10:
+        os._exit(33)
+    unfinished.extend(data[20 if flags == 1 else 8 :])
+    if not flags & 2:
+        return None
+    whole = bytes(unfinished)
+    unfinished.clear()
+    return whole
 
 
 def read_exact(n: int) -> bytes:
@@ -184,6 +220,28 @@ def run(call: dict[str, Any]) -> bytes:
         return b"done"
     if name == "big":
         return b"\xa5" * int(args)
+    if name == "in_pieces":  # and the answers to those that wait, between them
+        with waiting_lock:
+            others = [{"type": "result", "call_id": other, "value": b"between"} for other in waiting]
+        result = {"type": "result", "call_id": call["call_id"], "value": b"\xa5" * int(args)}
+        send_in_pieces(result, *others)
+        return ANSWERED
+    if name == "wait":
+        with waiting_lock:
+            waiting.append(call["call_id"])
+        return ANSWERED
+    if name == "half_in_pieces":
+        result = {"type": "result", "call_id": call["call_id"], "value": bytes(1 << 20)}
+        send_in_pieces(result, until=500_000)
+        os._exit(int(args))
+    if name == "odd_piece":
+        send_piece(9, b"x", 0)
+        time.sleep(10)
+    if name == "long_piece":
+        write_all(struct.pack("<I", 0x80000000 | (256 << 10) + 1))
+        time.sleep(10)
+    if name == "order":  # how many calls had been answered when this one came
+        return str(call["seen"]).encode()
     if name == "oversized":
         write_all(struct.pack("<I", (256 << 20) + 1))
         time.sleep(10)
@@ -220,6 +278,8 @@ def run(call: dict[str, Any]) -> bytes:
 def handle(call: dict[str, Any]) -> None:
     try:
         value = run(call)
+        if value is ANSWERED:
+            return
     except Exception as exc:  # noqa: BLE001
         send({"type": "error", "call_id": call["call_id"], "error": error(type(exc).__name__, str(exc))})
     else:
@@ -247,10 +307,18 @@ def main() -> None:
         time.sleep(float(boot[5:]))
     if boot == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    send({"type": "ready"})
+    send({"type": "ready"} | ({"features": ["another/1", "frames/1"]} if boot == "pieces" else {}))
+    seen = 0
     while True:
         (n,) = struct.unpack("<I", read_exact(4))
-        frame = unpack(read_exact(n))[0] if n else {}
+        payload: bytes | None = read_exact(n & 0x7FFFFFFF)
+        if n & 0x80000000:
+            payload = take_piece(payload) if boot == "pieces" and payload else os._exit(34)
+        if payload is None:
+            continue
+        frame = unpack(payload)[0] if payload else {}
+        frame["seen"] = seen
+        seen += frame.get("type") == "call"
         if frame.get("type") == "call":
             threading.Thread(target=handle, args=(frame,), daemon=True).start()
         elif frame.get("type") == "shutdown" and boot != "stubborn":

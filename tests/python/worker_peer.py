@@ -31,12 +31,41 @@ def pack(message: object) -> bytes:
     return struct.pack("<I", len(payload)) + payload
 
 
+def piece(stream: int, data: bytes, *, total: int | None = None, last: bool = False) -> bytes:
+    """Part of a frame in pieces. The first of several has the `total` of the payload; an only one is its own total."""
+    first_of_several = total is not None and not last
+    head = struct.pack("<BBHI", 4, (total is not None) | last << 1, 2, stream)
+    head += struct.pack("<IQ", 0, total) if first_of_several and total is not None else b""
+    return struct.pack("<I", 0x80000000 | len(head + data)) + head + data
+
+
+def pieces(frame: bytes, sizes: Iterator[int], stream: int = 1) -> Iterator[bytes]:
+    """A whole frame, cut."""
+    payload, done = frame[4:], 0
+    while done < len(payload):
+        part = payload[done : done + next(sizes)]
+        done += len(part)
+        first = done == len(part)
+        yield piece(stream, part, total=len(payload) if first else None, last=done == len(payload))
+
+
 class Peer:
     """A worker process and the other end of its descriptor 3."""
 
     def __init__(
-        self, *, cwd: Path | None = None, env: dict[str, str] | None = None, send_buffer: int | None = None
+        self,
+        *,
+        cwd: Path | None = None,
+        env: dict[str, str] | None = None,
+        send_buffer: int | None = None,
+        reads_pieces: bool = False,
     ) -> None:
+        if reads_pieces:
+            env = {**(env or {}), "AGENTIX_WORKER_FEATURES": "frames/1"}
+        self.reads_pieces = reads_pieces
+        self.order: list[tuple[str, Any]] = []
+        """What came: ("frame", id), ("piece", stream), or ("pieces", id) for one that is complete."""
+        self._unfinished: tuple[int, bytearray, int] | None = None
         self.socket, theirs = socket.socketpair()
         if send_buffer is not None:  # so that what the worker sends soon finds no room
             theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
@@ -100,8 +129,42 @@ class Peer:
         return bytes(data)
 
     def receive(self) -> dict[str, Any]:
-        (n,) = struct.unpack("<I", self._read(4))
-        return msgpack.unpackb(self._read(n), raw=False)
+        while True:
+            (n,) = struct.unpack("<I", self._read(4))
+            payload = self._read(n & 0x7FFFFFFF)
+            if not n & 0x80000000:
+                frame = msgpack.unpackb(payload, raw=False)
+                self.order.append(("frame", frame.get("call_id")))
+                return frame
+            assert self.reads_pieces
+            frame = self._piece(payload)
+            if frame is not None:
+                return frame
+
+    def _piece(self, data: bytes) -> dict[str, Any] | None:
+        kind, flags, lane, stream = struct.unpack_from("<BBHI", data)
+        assert (kind, lane) == (4, 2)
+        assert len(data) <= 256 << 10
+        self.order.append(("piece", stream))
+        first, last = flags & 1, flags >> 1
+        body = data[8:]
+        if first:
+            assert self._unfinished is None
+            assert not last, "a frame of one piece should come whole"
+            zero, total = struct.unpack_from("<IQ", body)
+            assert zero == 0
+            body = body[12:]
+            self._unfinished = (stream, bytearray(), total)
+        assert self._unfinished is not None
+        assert self._unfinished[0] == stream
+        self._unfinished[1].extend(body)
+        assert last == (len(self._unfinished[1]) == self._unfinished[2])
+        if not last:
+            return None
+        frame = msgpack.unpackb(self._unfinished[1], raw=False)
+        self._unfinished = None
+        self.order.append(("pieces", frame["call_id"]))
+        return frame
 
     def request(
         self, target: str, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None, **more: object
@@ -200,7 +263,7 @@ def worker(**settings: Any) -> Iterator[Peer]:
     """A worker that is ready; it must end by itself with code 0 unless the test ended it."""
     peer = Peer(**settings)
     try:
-        assert peer.receive() == {"type": "ready"}
+        assert peer.receive() == {"type": "ready", "features": ["frames/1"]}
         yield peer
         if peer.status is None:
             peer.socket.shutdown(socket.SHUT_WR)

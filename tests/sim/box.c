@@ -102,7 +102,7 @@ bool sim_box_worker(sim_box *box, agx_calls_worker *worker)
 
         if (!w)
                 return false;
-        *worker = (agx_calls_worker){w->number, &w->out, sim_worker_queued(w), NULL};
+        *worker = (agx_calls_worker){w->number, &w->out, sim_worker_queued(w), w->reads_pieces ? &w->bulk : NULL};
         return true;
 }
 
@@ -184,7 +184,7 @@ static void pass_cancel_on(sim_box *box, const agx_call *call)
 {
         sim_worker *w = sim_crew_find(box->crew, call->worker);
 
-        if (w && !agx_calls_put_cancel(&w->out, call))
+        if (w && !agx_calls_put_cancel(sim_worker_behind(w, call), call))
                 sim_worker_touch(w);
         sim_timer_set(&box->s->clock, &box->graces, agx_calls_deadline(&box->calls));
 }
@@ -193,7 +193,7 @@ static void pass_credit_on(sim_box *box, const agx_call *call, uint64_t n)
 {
         sim_worker *w = sim_crew_find(box->crew, call->worker);
 
-        if (w && !agx_calls_put_credit(&w->out, call, n))
+        if (w && !agx_calls_put_credit(sim_worker_behind(w, call), call, n))
                 sim_worker_touch(w);
 }
 
@@ -255,7 +255,7 @@ void sim_box_on_ready(sim_box *box)
         agx_calls_worker worker;
         agx_call *call;
 
-        if (agx_list_empty(&box->calls.held) || !sim_box_worker(box, &worker))
+        if (!agx_calls_any_held(&box->calls) || !sim_box_worker(box, &worker))
                 return;
         while ((call = agx_calls_start_held(&box->calls, &worker)))
                 close_and_deliver(box, call);
@@ -503,7 +503,7 @@ void sim_box_judge(sim_box *box, bool at_end)
         if (counts.retained && some_call(box, AGX_RESUME_REPLAY))
                 sim_judge_blame(s->judge, some_call(box, AGX_RESUME_REPLAY),
                                 "a result is kept at the server that was acknowledged");
-        if (!agx_list_empty(&box->calls.held) || !agx_list_empty(&box->calls.graces))
+        if (agx_calls_any_held(&box->calls) || !agx_list_empty(&box->calls.graces))
                 sim_judge_blame(s->judge, 0, "frames are held or graces counted after everything has ended");
         if (!sim_crew_is_quiet(box->crew))
                 sim_judge_blame(s->judge, 0, "a retired worker outlived everything");

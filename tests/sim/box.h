@@ -72,6 +72,8 @@ struct sim_worker {
         agx_retiree retiree;
         /* the server's end */
         agx_buf out;
+        agx_bulk bulk;
+        bool reads_pieces; /* and writes them: every other one does */
         sim_flush flush;
         agx_deframer deframer;
         sim_pipe down, up; /* to the worker, from it */
@@ -88,6 +90,9 @@ struct sim_worker {
 sim_worker *sim_worker_spawn(sim_crew *crew, uint64_t number);
 size_t sim_worker_queued(const sim_worker *w);
 void sim_worker_touch(sim_worker *w);
+/* Where a frame about a call goes, and the last one of all. */
+agx_buf *sim_worker_behind(sim_worker *w, const agx_call *call);
+agx_buf *sim_worker_last(sim_worker *w);
 void sim_worker_kill(sim_worker *w);
 void sim_worker_terminate(sim_worker *w);
 /* The server does not look at it any more. */

@@ -87,7 +87,7 @@ static void send_shutdown(sim_worker *w)
 {
         agx_frame frame = {.kind = AGX_FRAME_SHUTDOWN};
 
-        if (!agx_frame_put(&w->out, &frame))
+        if (!agx_frame_put(sim_worker_last(w), &frame))
                 sim_worker_touch(w);
 }
 

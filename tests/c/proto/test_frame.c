@@ -41,6 +41,10 @@ static const agx_frame frames[] = {
         {.kind = AGX_FRAME_CONDUIT},
         {.kind = AGX_FRAME_SIO_INBOUND, .namespace_ = AGX_VIEW("/n"), .event = AGX_VIEW("e"), .data = AGX_VIEW("d")},
         {.kind = AGX_FRAME_READY},
+        {.kind = AGX_FRAME_READY,
+         .n = 1,
+         .features = AGX_VIEW("\x92\xa3x/2\xa8"
+                              "frames/1")},
         {.kind = AGX_FRAME_BOOT_ERROR, .fault = FAULT},
         {.kind = AGX_FRAME_RESULT, .call_id = AGX_VIEW("s-1"), .value = AGX_VIEW("value")},
         {.kind = AGX_FRAME_RESULT, .call_id = AGX_VIEW("s-1"), .value = AGX_VIEW("")},
@@ -110,6 +114,32 @@ static void assert_frame(const agx_frame *got, const agx_frame *expected)
         assert_int_equal(got->out, expected->out);
         assert_int_equal(got->err, expected->err);
         assert_view(got->cause, expected->cause);
+        assert_view(got->features, expected->features);
+}
+
+static void a_feature_is_found_among_others(void **state)
+{
+        static const struct {
+                agx_view features;
+                bool there;
+        } rows[] = {
+                {AGX_VIEW_NULL, false},
+                {AGX_VIEW("\x90"), false},
+                {AGX_VIEW("\x91\xa8" AGX_FEATURE_PIECES), true},
+                {AGX_VIEW("\x92\xa3x/2\xa8" AGX_FEATURE_PIECES), true},
+                {AGX_VIEW("\x91\xa8"
+                          "frames/2"),
+                 false},
+                {AGX_VIEW("\x92\x01\xa8" AGX_FEATURE_PIECES), false}, /* not names */
+                {AGX_VIEW("\x92\xa3x/2"), false},
+        };
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); ++i) {
+                agx_frame frame = {.kind = AGX_FRAME_READY, .features = rows[i].features};
+
+                assert_int_equal(agx_frame_has_feature(&frame, AGX_VIEW(AGX_FEATURE_PIECES)), rows[i].there);
+        }
 }
 
 static void put_all(agx_buf *out)
@@ -438,6 +468,7 @@ static void test_put_out_of_memory(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_feature_is_found_among_others),
                 cmocka_unit_test(test_round_trip_at_every_cut),
                 cmocka_unit_test(test_round_trip_in_pieces),
                 cmocka_unit_test(test_exact_bytes),

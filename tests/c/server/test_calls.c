@@ -17,6 +17,7 @@ static const uint8_t seed[16] = {1, 2, 3};
 typedef struct rig {
         agx_calls calls;
         agx_buf out;
+        agx_bulk bulk;
         agx_calls_worker worker;
         agx_submit verdict;
         agx_call *call;
@@ -28,6 +29,7 @@ static void rig_open(rig *r)
         memset(r, 0, sizeof(*r));
         assert_int_equal(agx_calls_init(&r->calls, seed), 0);
         r->out = AGX_BUF_NULL(1 << 20);
+        agx_bulk_init(&r->bulk);
         r->worker = (agx_calls_worker){7, &r->out, 0, NULL};
 }
 
@@ -36,6 +38,8 @@ static void rig_close(rig *r)
         agx_calls_deinit(&r->calls);
         agx_calls_deinit(&r->calls);
         agx_buf_deinit(&r->out);
+        agx_bulk_deinit(&r->bulk);
+        agx_bulk_deinit(&r->bulk);
 }
 
 static agx_call_request request_of(const char *id)
@@ -55,6 +59,17 @@ static agx_submit submit(rig *r, const char *id, bool ready)
         return r->verdict;
 }
 
+static uint8_t byte_at(size_t i)
+{
+        return (uint8_t)(i * 31 + i / 251);
+}
+
+static void assert_filled(agx_view v)
+{
+        for (size_t i = 0; i < v.n; i++)
+                assert_int_equal((uint8_t)v.p[i], byte_at(i));
+}
+
 /* The next frame in `out` must be a call with this id. */
 static void assert_sent(rig *r, const char *id)
 {
@@ -69,7 +84,10 @@ static void assert_sent(rig *r, const char *id)
         assert_int_equal(frame.kind, AGX_FRAME_CALL);
         assert_true(agx_view_eq(frame.call_id, agx_view_str(id)));
         assert_true(agx_view_eq(frame.callable, AGX_VIEW("m::f")));
-        assert_true(agx_view_eq(frame.arguments, AGX_VIEW("ARGS")));
+        if (frame.arguments.n > 4)
+                assert_filled(frame.arguments);
+        else
+                assert_true(agx_view_eq(frame.arguments, AGX_VIEW("ARGS")));
         agx_buf_consume(&r->out, before - in.n);
         agx_deframer_deinit(&d);
 }
@@ -368,12 +386,12 @@ static void what_was_cancelled_takes_no_room(void **state)
         assert_null(agx_calls_start_held(&r.calls, &r.worker)); /* not yet */
         assert_int_equal(r.out.len, 0);
         r.worker.queued = AGX_WORKER_FED_BYTES - 1;
-        assert_null(agx_calls_start_held(&r.calls, &r.worker)); /* and then one, for it is large */
-        assert_int_equal(r.out.len, one);
-        agx_buf_clear(&r.out);
-        assert_null(agx_calls_start_held(&r.calls, &r.worker));
+        assert_null(agx_calls_start_held(&r.calls, &r.worker)); /* and then one, and no large one */
         assert_sent(&r, "s-4");
         assert_int_equal(r.out.len, 0);
+        assert_null(agx_calls_start_held(&r.calls, &r.worker));
+        assert_int_equal(r.out.len, one);
+        agx_buf_clear(&r.out);
         assert_int_equal(agx_calls_cancel(&r.calls, AGX_VIEW("s"), AGX_VIEW("s-5"), 0, 0, &verdict, &r.call), 0);
         assert_int_equal(verdict, AGX_CANCEL_ENDED);
         agx_ledger_keep(r.calls.ledger, r.call);
@@ -384,40 +402,111 @@ static void what_was_cancelled_takes_no_room(void **state)
         rig_close(&r);
 }
 
+/* All that the worker is sent, its buffer first. */
+static void send_bulk(rig *r)
+{
+        agx_view body;
+        int error;
+
+        while (agx_bulk_next(&r->bulk, &r->out, &body, &error)) {
+                assert_int_equal(agx_buf_append_view(&r->out, body), 0);
+                assert_int_equal(agx_bulk_sent(&r->bulk, &r->out), 0);
+        }
+        assert_int_equal(error, 0);
+}
+
+static agx_submit submit_in(rig *r, const char *id, agx_buf *backing)
+{
+        agx_call_request request = request_of(id);
+
+        request.arguments = agx_buf_view(backing);
+        request.backing = backing;
+        assert_int_equal(agx_calls_submit(&r->calls, &request, AGX_VIEW("s"), 0, &r->worker, &r->verdict, &r->call,
+                                          &r->fault),
+                         0);
+        return r->verdict;
+}
+
+static void fill(agx_buf *buf, size_t n)
+{
+        uint8_t *place;
+
+        *buf = AGX_BUF_NULL(SIZE_MAX);
+        assert_int_equal(agx_buf_reserve(buf, n, &place), 0);
+        for (size_t i = 0; i < n; i++)
+                place[i] = byte_at(i);
+        agx_buf_commit(buf, n);
+}
+
 static void large_arguments_are_left_where_they_lie(void **state)
 {
-        char *large = calloc(1, 200000);
-        agx_call_request request = request_of("s-1");
-        agx_view tail = AGX_VIEW_NULL, in, payload;
-        agx_deframer d;
-        agx_frame frame;
+        agx_buf backing;
+        const uint8_t *lies;
         rig r;
 
         (void)state;
-        assert_non_null(large);
         rig_open(&r);
-        r.worker.tail = &tail;
-        request.arguments = agx_view_of(large, 200000);
-        agx_calls_submit(&r.calls, &request, AGX_VIEW("s"), 0, &r.worker, &r.verdict, &r.call, &r.fault);
-        assert_int_equal(r.verdict, AGX_SUBMIT_STARTED);
-        assert_ptr_equal(tail.p, large);
-        assert_int_equal(tail.n, 200000);
-        assert_true(r.out.len < 1000);
-        assert_int_equal(agx_buf_append_view(&r.out, tail), 0);
-        agx_deframer_init(&d, AGX_MAX_MESSAGE);
-        in = agx_buf_view(&r.out);
-        assert_int_equal(agx_deframer_next(&d, &in, &payload), 0);
-        assert_int_equal(agx_frame_parse(payload, &frame), 0);
-        assert_true(agx_view_eq(frame.arguments, request.arguments));
-        assert_int_equal(in.n, 0);
-        agx_deframer_deinit(&d);
-        tail = AGX_VIEW_NULL;
-        agx_buf_clear(&r.out);
-        submit(&r, "s-2", true); /* small ones are not */
-        assert_null(tail.p);
+        r.worker.bulk = &r.bulk;
+        fill(&backing, 200000);
+        lies = backing.data;
+        assert_int_equal(submit_in(&r, "s-1", &backing), AGX_SUBMIT_STARTED);
+        assert_null(backing.data);
+        assert_int_equal(r.out.len, 0);
+        assert_ptr_equal(agx_container_of(r.bulk.middle.next, agx_bulk_frame, node)->body.data, lies);
+        send_bulk(&r);
+        assert_sent(&r, "s-1");
+        fill(&backing, 60000); /* small ones are not */
+        assert_int_equal(submit_in(&r, "s-2", &backing), AGX_SUBMIT_STARTED);
+        assert_int_equal(backing.len, 60000);
+        assert_true(agx_bulk_empty(&r.bulk));
         assert_sent(&r, "s-2");
+        agx_buf_deinit(&backing);
         rig_close(&r);
-        free(large);
+}
+
+/* While a large call is on its way, others of its size are held and small ones are not; without a worker all are, and
+ * each kind starts in its order. */
+static void small_calls_do_not_wait_for_large_ones(void **state)
+{
+        agx_buf backing;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        r.out.max = 64 << 20;
+        r.worker.bulk = &r.bulk;
+        fill(&backing, 5 << 20);
+        assert_int_equal(submit_in(&r, "s-1", &backing), AGX_SUBMIT_STARTED);
+        fill(&backing, 5 << 20);
+        assert_int_equal(submit_in(&r, "s-2", &backing), AGX_SUBMIT_HELD);
+        assert_null(backing.data);
+        assert_true(r.calls.held_bytes > 5 << 20);
+        assert_int_equal(submit(&r, "s-3", true), AGX_SUBMIT_STARTED);
+        fill(&backing, 100000);
+        assert_int_equal(submit_in(&r, "s-4", &backing), AGX_SUBMIT_STARTED);
+        assert_sent(&r, "s-3");
+        assert_null(agx_calls_start_held(&r.calls, &r.worker));
+        assert_true(agx_calls_any_held(&r.calls));
+        send_bulk(&r);
+        assert_sent(&r, "s-4");
+        assert_sent(&r, "s-1");
+        assert_null(agx_calls_start_held(&r.calls, &r.worker));
+        assert_int_equal(r.calls.held_bytes, 0);
+        send_bulk(&r);
+        assert_sent(&r, "s-2");
+        assert_int_equal(r.out.len, 0);
+        fill(&backing, 5 << 20); /* for a worker that is not there yet, and then reads no pieces */
+        r.worker.queued = AGX_WORKER_FED_BYTES;
+        r.bulk.large_bytes = AGX_WORKER_FED_BYTES;
+        assert_int_equal(submit_in(&r, "s-5", &backing), AGX_SUBMIT_HELD);
+        assert_int_equal(submit(&r, "s-6", true), AGX_SUBMIT_HELD);
+        r.bulk.large_bytes = 0;
+        r.worker = (agx_calls_worker){8, &r.out, 0, NULL};
+        assert_null(agx_calls_start_held(&r.calls, &r.worker));
+        assert_sent(&r, "s-6");
+        assert_sent(&r, "s-5");
+        assert_int_equal(r.calls.held_bytes, 0);
+        rig_close(&r);
 }
 
 static void acknowledgements_come_first(void **state)
@@ -680,6 +769,7 @@ int main(void)
                 cmocka_unit_test(an_error_of_a_target_has_no_reason),
                 cmocka_unit_test(what_was_cancelled_takes_no_room),
                 cmocka_unit_test(large_arguments_are_left_where_they_lie),
+                cmocka_unit_test(small_calls_do_not_wait_for_large_ones),
                 cmocka_unit_test(acknowledgements_come_first),
                 cmocka_unit_test(a_call_that_waits_is_cancelled_at_once_and_never_runs),
                 cmocka_unit_test(a_stray_cancel_means_nothing),
