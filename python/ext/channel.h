@@ -25,6 +25,7 @@ enum {
 
 /* A name of each object attribute we use, interned once. */
 #define CHANNEL_NAMES(X)                                                                                               \
+        X(Task)                                                                                                        \
         X(call_soon)                                                                                                   \
         X(context)                                                                                                     \
         X(flush)                                                                                                       \

@@ -229,7 +229,7 @@ PyObject *agx_channel_catch(agx_channel *self, PyObject *args, PyObject *kwargs)
 
 static PyObject *make_task(agx_channel *self, PyObject *coroutine, PyObject *context)
 {
-        PyObject *type = PyObject_GetAttrString(self->asyncio, "Task"), *args = PyTuple_Pack(1, coroutine),
+        PyObject *type = PyObject_GetAttr(self->asyncio, self->s_Task), *args = PyTuple_Pack(1, coroutine),
                  *task = NULL;
 
         if (type && args && PyDict_SetItem(self->task_options, self->s_context, context) == 0) {

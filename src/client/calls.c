@@ -17,12 +17,24 @@
 
 enum { TRY_MAX = 64 };
 
+static agx_client_call *memory_for_one(agx_client *c)
+{
+        agx_list *node = agx_list_first(&c->spare_calls);
+
+        if (!node)
+                return malloc(sizeof(agx_client_call));
+        --c->n_spare_calls;
+        agx_list_unlink(node);
+        return agx_container_of(node, agx_client_call, link);
+}
+
 int agx_calls_new(agx_client *c, call_kind kind, bool by_link, void *user, agx_client_call **callp)
 {
-        agx_client_call *call = calloc(1, sizeof(*call));
+        agx_client_call *call = memory_for_one(c);
 
         if (!call)
                 return agx_trace(-ENOMEM);
+        *call = (agx_client_call){.state = CALL_WAITING};
         call->kind = kind;
         call->by_link = by_link;
         call->user = user;

@@ -8,6 +8,8 @@
 
 #include <stdio.h>
 
+enum { SPARE_CALLS_MAX = 64 };
+
 /* ---- lifecycle ---- */
 
 static void init_lists(agx_client *c)
@@ -17,7 +19,7 @@ static void init_lists(agx_client *c)
                                    &c->busy,        &c->draining,   &c->closing, &c->writes,     &c->lanes_open,
                                    &c->link_resend, &c->link_queue, &c->unasked, &c->asked,      &c->streaming,
                                    &c->credits,     &c->spaces,     &c->events,  &c->carriers,   &c->spares,
-                                   &c->refused};
+                                   &c->refused,     &c->spare_calls};
 
         for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); ++i)
                 agx_list_init(lists[i]);
@@ -65,12 +67,29 @@ int agx_client_new(agx_client **clientp, const agx_client_config *config)
         return 0;
 }
 
-static void free_call(agx_client_call *call)
+static void empty_call(agx_client_call *call)
 {
         agx_flow_deinit(call);
         agx_buf_deinit(&call->body);
         agx_buf_deinit(&call->whole);
+}
+
+static void free_call(agx_client_call *call)
+{
+        empty_call(call);
         free(call);
+}
+
+/* Many calls at once come and go by the dozen, which is more than a C library keeps at hand. */
+static void free_call_later(agx_client *c, agx_client_call *call)
+{
+        if (c->n_spare_calls >= SPARE_CALLS_MAX) {
+                free_call(call);
+                return;
+        }
+        empty_call(call);
+        ++c->n_spare_calls;
+        agx_list_push_back(&c->spare_calls, &call->link);
 }
 
 static void free_conn(agx_client_conn *conn)
@@ -105,6 +124,7 @@ void agx_client_free(agx_client *c)
                 agx_list_foreach_safe(node, conns[i]) free_conn(agx_container_of(node, agx_client_conn, link));
         for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); ++i)
                 agx_list_foreach_safe(node, calls[i]) free_call(agx_container_of(node, agx_client_call, link));
+        agx_list_foreach_safe(node, &c->spare_calls) free(agx_container_of(node, agx_client_call, link));
         agx_side_free(c);
         wipe(&c->token);
         wipe(&c->call_head);
@@ -228,7 +248,7 @@ void agx_client_call_free(agx_client *c, agx_client_call *call, uint64_t now_ms)
         agx_calls_unlink(c, call);
         agx_calls_forget(c, call);
         agx_flow_drop(c, call);
-        free_call(call);
+        free_call_later(c, call);
         if (conn)
                 agx_pool_abandon(c, conn, now_ms);
         if (drop)

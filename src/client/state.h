@@ -178,6 +178,8 @@ struct agx_client {
         bool fast_absent;         /* this instance offers none, or something between does not let it pass */
         unsigned fast_failures;   /* connections of it lost in a row before a reply came */
         uint32_t fast_stream;     /* the newest one's number */
+        agx_list spare_calls;     /* freed ones, whose memory the next ones take */
+        size_t n_spare_calls;
         size_t n_carriers, n_streams, n_spares;
         agx_client_conn *fast_streams[AGX_FAST_STREAMS_MAX]; /* by number, modulo */
         /* streams */
