@@ -34,7 +34,7 @@ as_host() { LD_PRELOAD=$AGENTIX_TEST_WORKER_PRELOAD PYTHONPATH=$AGENTIX_TEST_WOR
 
 # Left out: what measures time or memory, of which this takes more, and large values of a server in Python.
 echo "== workers"
-run tests/python/test_worker.py tests/python/test_worker_cancel.py tests/python/test_worker_load.py \
+run tests/python/test_worker.py tests/python/test_worker_cancel.py tests/python/test_worker_load.py tests/python/test_worker_pieces.py \
   --deselect tests/python/test_worker.py::test_calls_run_at_the_same_time \
   --deselect tests/python/test_worker.py::test_memory_does_not_grow_with_calls "$@"
 echo "== hosts"
