@@ -181,6 +181,9 @@ PyObject *client_items_consumed(PyObject *pending, PyObject *args);
 
 /* client_value.c */
 PyObject *client_value_take(client_core *core, agx_buf *body, agx_view value);
+/* Likewise of one from which bytes have landed, which are taken over. */
+PyObject *client_value_landed(client_core *core, agx_client_landed *landed, agx_buf *body, agx_view value);
+extern const agx_landing_memory client_land_memory;
 
 /* client_side.c */
 void client_side_hand_out(client_core *core);

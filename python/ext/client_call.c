@@ -146,7 +146,9 @@ static PySendResult load_on(remote_call *c, PyObject *value, PyObject **result)
 /* Whether it takes so long to make an object of it that the loop should go on meanwhile. */
 static bool is_large(const remote_call *c, PyObject *value)
 {
-        return (PyBytes_CheckExact(value) || PyMemoryView_Check(value)) && PyObject_Size(value) > c->core->load_here;
+        return (PyBytes_CheckExact(value) || PyMemoryView_Check(value) ||
+                (PyObject *)Py_TYPE(value) == c->core->body_type) &&
+               PyObject_Size(value) > c->core->load_here;
 }
 
 /* From what came, which is given away, to what was returned. */

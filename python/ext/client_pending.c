@@ -40,8 +40,11 @@ static PyObject *make_error(client_core *core, const client_pending *p, const ch
 static PyObject *take_value(client_core *core, agx_client_call *call, agx_view value)
 {
         _cleanup_(agx_buf_deinitp) agx_buf body = AGX_BUF_NULL(0);
+        agx_client_landed landed = agx_client_call_take_landed(call);
 
         agx_client_call_take_body(call, &body);
+        if (landed.object)
+                return client_value_landed(core, &landed, &body, value);
         return client_value_take(core, &body, value);
 }
 

@@ -147,13 +147,14 @@ static PyObject *result(agx_unpickler *u)
         return agx_unpickle_values(u, 0) < 0 ? NULL : Py_NewRef(u->stack[0]);
 }
 
-PyObject *agx_unpickle_load(const void *data, size_t len, PyObject *extra, PyObject *declared)
+PyObject *agx_unpickle_load_landed(const agx_unpickle_landed *landed, PyObject *extra, PyObject *declared)
 {
+        const size_t len = landed->pickle.n + landed->more;
         const bool quiet = len >= AGX_VALUE_QUIET_BYTES;
         agx_unpickler u;
         if (quiet)
                 agx_unpickle_gc_rest();
-        agx_unpickle_init(&u, data, len);
+        agx_unpickle_init(&u, landed);
         u.extra = extra;
         u.declared = declared;
         PyObject *value = run(&u) < 0 ? NULL : result(&u);
@@ -167,6 +168,11 @@ PyObject *agx_unpickle_load(const void *data, size_t len, PyObject *extra, PyObj
                 agx_unpickle_gc_resume(len);
         PyErr_Restore(type, error, traceback);
         return value;
+}
+
+PyObject *agx_unpickle_load(const void *data, size_t len, PyObject *extra, PyObject *declared)
+{
+        return agx_unpickle_load_landed(&(agx_unpickle_landed){.pickle = agx_view_of(data, len)}, extra, declared);
 }
 
 /* Sets *extra or *declared to a keyword's value. */
@@ -187,6 +193,7 @@ static int take_keyword(PyObject *name, PyObject *value, PyObject **extra, PyObj
 static PyObject *restricted_loads(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         PyObject *extra = NULL, *declared = NULL;
+        agx_unpickle_landed landed;
         Py_buffer view;
         (void)module;
         if (n != 1) {
@@ -202,6 +209,8 @@ static PyObject *restricted_loads(PyObject *module, PyObject *const *args, Py_ss
         }
         if (PyBytes_CheckExact(args[0]))
                 return agx_unpickle_load(PyBytes_AsString(args[0]), (size_t)PyBytes_Size(args[0]), extra, declared);
+        if (client_value_parts(args[0], &landed))
+                return agx_unpickle_load_landed(&landed, extra, declared);
         if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0)
                 return NULL;
         PyObject *value = agx_unpickle_load(view.buf, (size_t)view.len, extra, declared);

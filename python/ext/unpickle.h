@@ -34,6 +34,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "landed.h"
 #include "proto/limits.h"
 #include "state.h"
 #include "wire/pickle.h"
@@ -117,6 +118,7 @@ struct agx_unpickler {
         PyObject *declared; /* what gives {(module, qualname): plan or text} when it is called, or NULL */
         PyObject *plans;    /* owned: what it gave */
         size_t waiting;     /* objects with AGX_FLAG_WAITS */
+        agx_unpickle_landed landed;
 
         PyObject **stack; /* owns its entries */
         uint16_t *nest;   /* beside it: how many tuples deep each entry is */
@@ -158,8 +160,15 @@ void agx_unpickle_big_deinit(agx_big_ints *b);
 
 /* Runs a whole load. New reference. Both of the last may be NULL. */
 PyObject *agx_unpickle_load(const void *data, size_t len, PyObject *extra, PyObject *declared);
+/* Likewise of a pickle of which large bytes lie by themselves. */
+PyObject *agx_unpickle_load_landed(const agx_unpickle_landed *landed, PyObject *extra, PyObject *declared);
 
-void agx_unpickle_init(agx_unpickler *u, const void *data, size_t len);
+void agx_unpickle_init(agx_unpickler *u, const agx_unpickle_landed *landed);
+/* Where something stands in the pickle as it was sent. */
+static inline size_t agx_unpickle_place(const agx_unpickler *u, size_t pos)
+{
+        return pos > u->landed.at ? pos + u->landed.more : pos;
+}
 void agx_unpickle_deinit(agx_unpickler *u);
 
 /* The rare cases of agx_unpickle_push(). */

@@ -149,7 +149,12 @@ int agx_unpickle_on_persid(agx_unpickler *u)
         return agx_unpickle_fail_opcode(u, "persistent ids name things outside the pickle");
 }
 
+/* The one that stands for bytes that have landed is a value like any; it was no such opcode when it was sent. */
 int agx_unpickle_on_buffer(agx_unpickler *u)
 {
+        if (u->landed.object && u->op.pos == u->landed.at) {
+                u->op.code = u->landed.code;
+                return agx_unpickle_on_landed(u);
+        }
         return agx_unpickle_fail_opcode(u, "out-of-band buffers lie outside the pickle");
 }

@@ -113,25 +113,25 @@ static PyObject *subject_name(const agx_unpickler *u)
 
 int agx_unpickle_fail_stream(agx_unpickler *u)
 {
-        size_t pos = agx_pickle_err_pos(&u->reader);
+        size_t pos = agx_unpickle_place(u, agx_pickle_err_pos(&u->reader));
         return fail("malformed pickle: %s (at byte %zu of %zu)", agx_pickle_strerror(u->reader.err), pos,
-                    u->reader.len);
+                    u->reader.len + u->landed.more);
 }
 
 int agx_unpickle_fail_malformed(agx_unpickler *u, const char *what)
 {
-        return fail("malformed pickle: %s (at byte %zu, %s)", what, u->op.pos, opcode_name(u));
+        return fail("malformed pickle: %s (at byte %zu, %s)", what, agx_unpickle_place(u, u->op.pos), opcode_name(u));
 }
 
 int agx_unpickle_fail_opcode(agx_unpickler *u, const char *why)
 {
         return fail("refused: %s (%s at byte %zu) and are never on the allowlist. " HOW_TO_ADMIT, why, opcode_name(u),
-                    u->op.pos);
+                    agx_unpickle_place(u, u->op.pos));
 }
 
 int agx_unpickle_fail_budget(agx_unpickler *u, const char *what)
 {
-        return fail("refused: %s (at byte %zu, %s)", what, u->op.pos, opcode_name(u));
+        return fail("refused: %s (at byte %zu, %s)", what, agx_unpickle_place(u, u->op.pos), opcode_name(u));
 }
 
 int agx_unpickle_fail_global(agx_unpickler *u, PyObject *module, PyObject *name, const char *why)
@@ -140,7 +140,8 @@ int agx_unpickle_fail_global(agx_unpickler *u, PyObject *module, PyObject *name,
         why = why ? why : hint(module, name);
         if (b)
                 fail("refused: %U.%U %s (at byte %zu). " HOW_TO_ADMIT, a, b,
-                     why ? why : "is not on the allowlist of what a sandbox may return", u->op.pos);
+                     why ? why : "is not on the allowlist of what a sandbox may return",
+                     agx_unpickle_place(u, u->op.pos));
         Py_XDECREF(a);
         Py_XDECREF(b);
         return -1;
@@ -152,8 +153,8 @@ int agx_unpickle_fail_subject(agx_unpickler *u, const char *what)
                 return agx_unpickle_fail_malformed(u, what);
         PyObject *name = subject_name(u);
         if (name)
-                fail("refused: %U is on the allowlist, but not like this: %s (at byte %zu, %s)", name, what, u->op.pos,
-                     opcode_name(u));
+                fail("refused: %U is on the allowlist, but not like this: %s (at byte %zu, %s)", name, what,
+                     agx_unpickle_place(u, u->op.pos), opcode_name(u));
         Py_XDECREF(name);
         return -1;
 }
@@ -182,8 +183,8 @@ static void fail_from(agx_unpickler *u, PyObject *cause)
         PyObject *words = kind ? shown(text) : NULL;
         PyObject *name = words && u->subject ? subject_name(u) : PyUnicode_FromString("this value");
         if (words && name)
-                fail("refused: %U cannot be rebuilt: %U: %U (at byte %zu, %s)", name, kind, words, u->op.pos,
-                     opcode_name(u));
+                fail("refused: %U cannot be rebuilt: %U: %U (at byte %zu, %s)", name, kind, words,
+                     agx_unpickle_place(u, u->op.pos), opcode_name(u));
         Py_XDECREF(text);
         Py_XDECREF(kind);
         Py_XDECREF(words);

@@ -71,10 +71,10 @@ int agx_unpickle_check_clock(agx_unpickler *u)
                 u->cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
                 return 0;
         }
-        const uint64_t budget = AGX_VALUE_CPU_BASE_NS + (uint64_t)AGX_VALUE_CPU_PER_BYTE_NS * u->reader.pos +
-                                (uint64_t)AGX_VALUE_CPU_PER_KEY_NS * u->steps +
-                                (uint64_t)AGX_VALUE_CPU_PER_OBJECT_NS * u->objects +
-                                (uint64_t)AGX_VALUE_CPU_PER_CODE_NS * u->code_steps;
+        const uint64_t budget =
+                AGX_VALUE_CPU_BASE_NS + (uint64_t)AGX_VALUE_CPU_PER_BYTE_NS * agx_unpickle_place(u, u->reader.pos) +
+                (uint64_t)AGX_VALUE_CPU_PER_KEY_NS * u->steps + (uint64_t)AGX_VALUE_CPU_PER_OBJECT_NS * u->objects +
+                (uint64_t)AGX_VALUE_CPU_PER_CODE_NS * u->code_steps;
         if (now - u->clock_ns <= budget)
                 return 0;
         if (now_ns(CLOCK_THREAD_CPUTIME_ID) - u->cpu_ns <= budget)
@@ -88,7 +88,8 @@ static int visit_part(agx_unpickler *u, PyObject *part, unsigned depth);
 
 static int count_hash(agx_unpickler *u, uint64_t units)
 {
-        const uint64_t max = AGX_VALUE_HASH_BASE + (uint64_t)AGX_VALUE_HASH_PER_BYTE * u->reader.pos;
+        const uint64_t max =
+                AGX_VALUE_HASH_BASE + (uint64_t)AGX_VALUE_HASH_PER_BYTE * agx_unpickle_place(u, u->reader.pos);
         u->hash_work += units;
         if (u->hash_work <= max)
                 return 0;

@@ -22,6 +22,7 @@ int agx_unpickle_on_float(agx_unpickler *u);
 int agx_unpickle_on_float_text(agx_unpickler *u);
 int agx_unpickle_on_bytes(agx_unpickler *u);
 int agx_unpickle_on_bytearray(agx_unpickler *u);
+int agx_unpickle_on_landed(agx_unpickler *u);
 int agx_unpickle_on_text(agx_unpickler *u);
 int agx_unpickle_on_text_raw(agx_unpickler *u);
 int agx_unpickle_on_old_text(agx_unpickler *u);

@@ -64,6 +64,13 @@ int agx_unpickle_on_bytearray(agx_unpickler *u)
         return agx_unpickle_push(u, PyByteArray_FromStringAndSize(v->p, (Py_ssize_t)v->n), 0);
 }
 
+int agx_unpickle_on_landed(agx_unpickler *u)
+{
+        if (agx_unpickle_charge(u, PyBytes_CheckExact(u->landed.object) ? SIZE_TEXT : SIZE_BYTEARRAY) < 0)
+                return -1;
+        return agx_unpickle_push(u, Py_NewRef(u->landed.object), 0);
+}
+
 static int push_text(agx_unpickler *u, PyObject *text)
 {
         if (text)

@@ -12,8 +12,9 @@
 
 enum { RELEASES_PER_BREATH = 1 << 12, BREATH_APART_US = 5000, BREATH_NS = 50000 };
 
-void agx_unpickle_init(agx_unpickler *u, const void *data, size_t len)
+void agx_unpickle_init(agx_unpickler *u, const agx_unpickle_landed *landed)
 {
+        const size_t len = landed->pickle.n + landed->more;
         const agx_pickle_limits limits = {.int_bytes = AGX_VALUE_INT_BYTES, .int_digits = AGX_VALUE_INT_DIGITS};
         memset(u, 0, offsetof(agx_unpickler, first_stack));
         u->memory_left = AGX_VALUE_MEMORY_BASE + (uint64_t)AGX_VALUE_MEMORY_PER_BYTE * len;
@@ -24,7 +25,8 @@ void agx_unpickle_init(agx_unpickler *u, const void *data, size_t len)
         u->memo_nest = u->first_memo_nest;
         u->marks = u->first_marks;
         u->stack_size = u->memo_size = u->marks_size = AGX_FIRST_SIZE;
-        agx_pickle_init(&u->reader, data, len, limits);
+        u->landed = *landed;
+        agx_pickle_init(&u->reader, landed->pickle.p, landed->pickle.n, limits);
 }
 
 static void release_array(void *array, const void *first)
@@ -212,7 +214,7 @@ int agx_unpickle_put(agx_unpickler *u, uint64_t index)
 {
         if (agx_unpickle_need(u, 1) < 0)
                 return -1;
-        if (index > u->reader.pos)
+        if (index > agx_unpickle_place(u, u->reader.pos))
                 return agx_unpickle_fail_malformed(u, "a memo index out of all proportion");
         if (index >= u->memo_size && grow_memo(u, (size_t)index + 1) < 0)
                 return -1;

@@ -195,6 +195,7 @@ void agx_fastlink_spare(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
         agx_list_unlink(&conn->link);
         agx_buf_clear(&conn->http.out);
         agx_buf_deinit(&conn->http.body);
+        agx_landing_drop(&conn->land);
         conn->state = CONN_SPARE;
         agx_list_push_back(c->n_spares < SPARES_MAX ? &c->spares : &c->closing, &conn->link);
         c->n_spares += c->n_spares < SPARES_MAX;
@@ -222,6 +223,21 @@ static bool is_of_whole_call(unsigned status)
         return status == 200 || status == 202 || status == 400;
 }
 
+static int gather(agx_client *c, agx_client_conn *conn, const agx_fast_piece *piece)
+{
+        agx_buf *body = &conn->http.body;
+        agx_view data = piece->data;
+        int r = agx_landing_take(&conn->land, &data);
+
+        if (!r && agx_buf_ends_at(body, data))
+                agx_buf_commit(body, data.n);
+        else if (!r)
+                r = agx_buf_append_view(body, data);
+        if (!r && !piece->last && conn->call && conn->http.status == 200)
+                r = agx_landing_look(&conn->land, c->config.land, body);
+        return r;
+}
+
 static void on_reply(agx_client *c, agx_client_conn *conn, const agx_fast_piece *piece, uint64_t now_ms)
 {
         int r = 0;
@@ -237,10 +253,8 @@ static void on_reply(agx_client *c, agx_client_conn *conn, const agx_fast_piece 
                 return;
         }
         conn->http.touched = true;
-        if (!conn->http.discard && agx_buf_ends_at(&conn->http.body, piece->data))
-                agx_buf_commit(&conn->http.body, piece->data.n);
-        else if (!conn->http.discard)
-                r = agx_buf_append_view(&conn->http.body, piece->data);
+        if (!conn->http.discard)
+                r = gather(c, conn, piece);
         if (r > 0) {
                 agx_pool_broken(c, conn->carrier, "its reply is too large", now_ms);
         } else if (r) {
@@ -307,10 +321,11 @@ agx_view agx_fastlink_place(agx_client_conn *carrier)
         agx_client_conn *conn = stream ? *place_of(carrier->client, stream) : NULL;
         uint8_t *at;
 
-        if (!conn || conn->stream != stream || conn->http.discard || n < PLACE_MIN ||
-            agx_buf_reserve(&conn->http.body, n, &at))
+        if (!conn || conn->stream != stream || conn->http.discard || n < PLACE_MIN)
                 return AGX_VIEW_NULL;
-        return agx_view_of(at, n);
+        if (agx_landing_is_open(&conn->land))
+                return agx_landing_place(&conn->land, n);
+        return agx_buf_reserve(&conn->http.body, n, &at) ? AGX_VIEW_NULL : agx_view_of(at, n);
 }
 
 /* ---- the end ---- */

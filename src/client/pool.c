@@ -114,6 +114,7 @@ void agx_pool_close(agx_client *c, agx_client_conn *conn)
         conn->http.tail = conn->after = AGX_VIEW_NULL; /* borrowed from a call that may go any moment */
         agx_buf_clear(&conn->http.out);
         agx_buf_clear(&conn->http.body);
+        agx_landing_drop(&conn->land);
         agx_list_unlink(&conn->write);
         agx_pool_move(c, conn, CONN_CLOSING, 0);
         conn->sio = NULL;
@@ -342,6 +343,7 @@ void agx_pool_release(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
 {
         conn->call = NULL;
         agx_buf_clear(&conn->http.body);
+        agx_landing_drop(&conn->land);
         if (conn->carrier)
                 agx_fastlink_spare(c, conn, now_ms);
         else if (conn->http.reusable && conn->generation == c->generation) /* nobody sends to an earlier instance */
@@ -363,6 +365,7 @@ void agx_pool_abandon(agx_client *c, agx_client_conn *conn, uint64_t now_ms)
         } else {
                 agx_fastlink_withdraw(c, conn);
                 agx_httpconn_discard(&conn->http);
+                agx_landing_drop(&conn->land);
                 agx_pool_move(c, conn, CONN_DRAINING, now_ms);
                 if (c->n_draining > AGX_CLIENT_DRAINING_MAX)
                         drop_draining(c, first_counted(&c->draining));

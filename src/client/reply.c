@@ -61,7 +61,7 @@ static void on_outcome(agx_client *c, agx_client_conn *conn, agx_client_call *ca
 {
         agx_call_reply reply;
 
-        if (!agx_call_reply_get(agx_buf_view(&conn->http.body), false, &reply)) {
+        if (agx_landing_is_open(&conn->land) || !agx_call_reply_get(agx_buf_view(&conn->http.body), false, &reply)) {
                 agx_pool_broken(c, conn, "its reply is malformed", now_ms);
                 return;
         }
@@ -75,6 +75,8 @@ static void on_outcome(agx_client *c, agx_client_conn *conn, agx_client_call *ca
         }
         call->body = conn->http.body; /* the views of the reply point into it */
         agx_buf_init(&conn->http.body, call->body.max);
+        call->land = conn->land;
+        conn->land = (agx_landing){.memory = NULL};
         call->result.value = reply.value;
         call->result.fault = reply.fault;
         agx_calls_ack(c, call->counter);
@@ -95,7 +97,7 @@ static void on_accepted(agx_client *c, agx_client_conn *conn, agx_client_call *c
 {
         agx_call_reply reply;
 
-        if (!agx_call_reply_get(agx_buf_view(&conn->http.body), true, &reply)) {
+        if (agx_landing_is_open(&conn->land) || !agx_call_reply_get(agx_buf_view(&conn->http.body), true, &reply)) {
                 agx_pool_broken(c, conn, "its reply is malformed", now_ms);
                 return;
         }
@@ -176,7 +178,12 @@ static size_t gathered_now(const agx_client *c)
 {
         size_t n = 0;
 
-        agx_list_foreach_safe(node, &c->busy) n += agx_container_of(node, agx_client_conn, link)->http.body.len;
+        agx_list_foreach_safe(node, &c->busy)
+        {
+                const agx_client_conn *conn = agx_container_of(node, agx_client_conn, link);
+
+                n += conn->http.body.len + conn->land.got;
+        }
         return n;
 }
 

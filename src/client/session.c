@@ -71,6 +71,7 @@ static void empty_call(agx_client_call *call)
 {
         agx_flow_deinit(call);
         agx_buf_deinit(&call->body);
+        agx_landing_drop(&call->land);
         agx_buf_deinit(&call->whole);
 }
 
@@ -100,6 +101,7 @@ static void free_conn(agx_client_conn *conn)
         if (conn->call)
                 free_call(conn->call);
         agx_httpconn_deinit(&conn->http);
+        agx_landing_drop(&conn->land);
         agx_buf_deinit(&conn->acks);
         free(conn);
 }
@@ -238,6 +240,21 @@ void agx_client_call_take_body(agx_client_call *call, agx_buf *body)
         agx_buf_deinit(body);
         *body = call->body;
         agx_buf_init(&call->body, 0);
+}
+
+/* The body is still there: it is taken after this. */
+agx_client_landed agx_client_call_take_landed(agx_client_call *call)
+{
+        agx_landing *l = &call->land;
+        size_t value = (size_t)(call->result.value.p - agx_buf_view(&call->body).p);
+        agx_client_landed landed = {.object = NULL};
+
+        if (!l->object)
+                return landed;
+        landed = (agx_client_landed){.object = l->object, .size = l->size, .at = l->at - value, .n_head = l->n_head};
+        memcpy(landed.head, l->head, sizeof(landed.head));
+        *l = (agx_landing){.memory = NULL};
+        return landed;
 }
 
 void agx_client_call_free(agx_client *c, agx_client_call *call, uint64_t now_ms)

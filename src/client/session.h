@@ -34,6 +34,7 @@
 #include "base/list.h"
 #include "client/health.h"
 #include "client/httpconn.h"
+#include "client/landing.h"
 #include "proto/fault.h"
 
 enum { AGX_CLIENT_SESSION_BYTES = 16, AGX_CLIENT_NONCE_BYTES = 32, AGX_CLIENT_WHY_MAX = 160 };
@@ -62,7 +63,9 @@ typedef struct agx_client_config {
         bool link;                                 /* whether the second road may be taken */
         uint64_t http_sync_ms; /* with `link`: how long a POST waits for a result; UINT64_MAX: no POST */
         size_t reply_bytes;    /* bytes of replies that are not whole; 0: AGX_CLIENT_REPLY_BYTES */
-        uint64_t grace_ms;     /* how long a cancelled target may take to end */
+        const agx_landing_memory
+                *land;     /* for large bytes of replies, outlives the session; NULL: they are gathered as all is */
+        uint64_t grace_ms; /* how long a cancelled target may take to end */
 } agx_client_config;
 
 /* All texts are copied. 0, -ENOMEM, or -EINVAL for a CR, LF or NUL where it cannot be. */
@@ -118,6 +121,19 @@ void agx_client_call_set_user(agx_client_call *call, void *user);
 const agx_client_result *agx_client_call_result(const agx_client_call *call);
 /* Moves out the buffer that the result's views point into. */
 void agx_client_call_take_body(agx_client_call *call, agx_buf *body);
+
+/* Large bytes of a value, which lie by themselves: the value then is a pickle in which an opcode NEXT_BUFFER stands for
+ * them. */
+typedef struct agx_client_landed {
+        void *object; /* NULL: there are none */
+        size_t size;
+        size_t at; /* where in the value that opcode is */
+        size_t n_head;
+        uint8_t head[AGX_LANDING_OP]; /* the opcode and the length that it stands for */
+} agx_client_landed;
+/* Moves them out, before the body is. From now on they are the shell's. */
+agx_client_landed agx_client_call_take_landed(agx_client_call *call);
+
 /* ---- streams ---- */
 
 /* A call that has got items since it was last asked about, or NULL. Take them all; they come before the call's end. */

@@ -9,6 +9,7 @@
  *     request.c  what is posted      reply.c  what came back
  *     road.c     the link: when there is one      road_say.c  what is said on it      road_hear.c  what is heard
  *     fast.c     the fast wire: one connection for many calls, where the server offers it
+ *     landing.c  large bytes of a reply that came by it, in memory of the shell's
  *     flow.c     the items of calls that are streams
  *     side.c     side channels on it
  *
@@ -21,6 +22,7 @@
  */
 #include "base/list.h"
 #include "base/map.h"
+#include "client/landing.h"
 #include "client/session.h"
 #include "client/siolink.h"
 #include "proto/fast.h"
@@ -72,6 +74,7 @@ struct agx_client_call {
         uint64_t pause_ms;     /* PAUSED: until then */
         agx_client_conn *conn; /* SENT */
         agx_buf body;
+        agx_landing land; /* what is not in it */
         agx_client_result result;
         /* a stream */
         uint64_t window;    /* credit offered; 0: it takes no items */
@@ -123,6 +126,7 @@ struct agx_client_conn {
         agx_client_conn *carrier;  /* of a stream */
         uint32_t stream;           /* its number; 0: none yet */
         agx_view after;            /* likewise, behind http.tail */
+        agx_landing land;          /* what of its reply is not in http.body */
         agx_fast_value value;      /* its request */
         void *user;
 };
