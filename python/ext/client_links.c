@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 enum {
-        READS_PER_TURN = 16,         /* of up to 4 MiB each, before other events get their turn */
+        READ_PER_TURN = 8 << 20,     /* bytes, before other events get their turn */
+        READS_PER_TURN = 128,        /* likewise */
         WRITE_PER_TURN = 8 << 20,    /* bytes, likewise */
         TRANSPORT_SLICE = 256 << 10, /* given to a transport at once; it copies */
         SLOT_BITS = 16,
@@ -241,10 +242,14 @@ static ssize_t read_once(client_core *core, client_link *link, bool *full)
 void client_link_read(client_core *core, client_link *link)
 {
         bool full = true;
+        ssize_t n, total = 0;
 
-        for (int i = 0; full && i < READS_PER_TURN; ++i)
-                if (!read_once(core, link, &full) || !agx_client_conn_busy(link->conn))
+        for (int i = 0; full && total < READ_PER_TURN && i < READS_PER_TURN; ++i) {
+                n = read_once(core, link, &full);
+                if (!n || !agx_client_conn_busy(link->conn))
                         return;
+                total += n;
+        }
 }
 
 void client_links_read(client_core *core, bool busy)

@@ -321,6 +321,8 @@ agx_view agx_fastlink_place(agx_client_conn *carrier)
         agx_client_conn *conn = stream ? *place_of(carrier->client, stream) : NULL;
         uint8_t *at;
 
+        if (!stream)
+                return agx_fast_between(carrier->fast);
         if (!conn || conn->stream != stream || conn->http.discard || n < PLACE_MIN)
                 return AGX_VIEW_NULL;
         if (agx_landing_is_open(&conn->land))

@@ -337,7 +337,7 @@ void agx_fastlink_leave(agx_client *c, agx_client_conn *conn);
 void agx_fastlink_spare(agx_client *c, agx_client_conn *conn, uint64_t now_ms);
 /* The instance may have become known to be another one. */
 void agx_fastlink_learned(agx_client *c);
-/* A place for the next bytes of a large reply. */
+/* A place for the next bytes of a large reply, or for the head of its next frame. */
 agx_view agx_fastlink_place(agx_client_conn *conn);
 /* The carrier is going: so do its streams. */
 void agx_fastlink_lost(agx_client *c, agx_client_conn *conn, const char *why, uint64_t now_ms);

@@ -247,6 +247,26 @@ void agx_stream_touch(agx_stream *s)
                 agx_loop_flush_later(s->loop, &s->flush);
 }
 
+int agx_stream_send_part(agx_stream *s, agx_view body, size_t least, size_t *taken)
+{
+        size_t all = body.n;
+        agx_view queued;
+        int r;
+
+        *taken = all;
+        if (agx_stream_closing(s))
+                return 0;
+        if (!s->writing && try_now(s, &body) < 0) {
+                lose(s);
+                return 0;
+        }
+        queued = agx_view_first(body, least);
+        *taken = all - body.n + queued.n;
+        r = agx_buf_append_view(&s->out, queued);
+        agx_stream_touch(s);
+        return r;
+}
+
 int agx_stream_send(agx_stream *s, agx_view body, bool *done)
 {
         int r;

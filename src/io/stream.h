@@ -77,6 +77,9 @@ void agx_stream_touch(agx_stream *s);
 /* Sends what is queued and then `body` without copying what the kernel takes at once. 0, AGX_BUF_E_FULL or -ENOMEM
  * (the connection should be closed). `*done`: all of it left. */
 int agx_stream_send(agx_stream *s, agx_view body, bool *done);
+/* Likewise, but when the kernel does not take all, at most `least` bytes of the rest are copied: `*taken` bytes of `body` are
+ * dealt with, and ops->drained says when it is time for more. */
+int agx_stream_send_part(agx_stream *s, agx_view body, size_t least, size_t *taken);
 /* Sends what is queued and then `body`, from where it lies: it must lie still until ops->drained or ops->closed. Part of it goes at
  * once, but ops->drained comes in a later turn. Only when nothing is being sent (agx_stream_writing). */
 void agx_stream_lend(agx_stream *s, agx_view body);

@@ -48,6 +48,8 @@ struct agx_fast {
         agx_fast_value *large_of;
         agx_buf rescued; /* what `large` is, once its value has been withdrawn */
         uint8_t lead[HEAD_LONG + INLINE_MAX];
+        uint32_t going; /* the stream of a large value that goes on, or 0 */
+        uint8_t between[AGX_WS_HEAD_MAX + HEAD];
         uint64_t made, gone;
         int error;
         bool masked;
@@ -177,6 +179,8 @@ static int take(agx_fast *f, agx_view data, bool end, agx_fast_piece *piece)
         *piece = f->piece;
         piece->data = data.n ? data : AGX_VIEW("");
         piece->last = end && f->flags & LAST;
+        if (piece->last && piece->stream == f->going)
+                f->going = 0;
         f->piece.first = false;
         if (end) {
                 f->headed = false;
@@ -209,10 +213,21 @@ int agx_fast_next(agx_fast *f, agx_view *in, agx_fast_piece *piece)
         return r;
 }
 
-uint32_t agx_fast_goes_on(const agx_fast *f, size_t *n)
+uint32_t agx_fast_goes_on(agx_fast *f, size_t *n)
 {
         *n = f->headed ? agx_ws_passing(f->ws) : 0;
+        if (*n && !(f->flags & LAST))
+                f->going = f->piece.stream;
         return *n ? f->piece.stream : 0;
+}
+
+agx_view agx_fast_between(agx_fast *f)
+{
+        size_t masked = f->client ? 0 : AGX_WS_MASK;
+
+        return f->going && !f->headed && !f->over
+                       ? agx_view_of(f->between, AGX_WS_HEAD_MAX - AGX_WS_MASK + masked + HEAD)
+                       : AGX_VIEW_NULL;
 }
 
 /* ---- what waits to be written ---- */

@@ -86,7 +86,10 @@ int agx_fast_next(agx_fast *fast, agx_view *in, agx_fast_piece *piece);
 const char *agx_fast_reason(const agx_fast *fast);
 /* The stream whose value goes on with the next bytes, at least `*n` of them, if nothing has to be looked at on their way:
  * they may be read to a place of their own and given to agx_fast_next() as input like any other. 0: none. */
-uint32_t agx_fast_goes_on(const agx_fast *fast, size_t *n);
+uint32_t agx_fast_goes_on(agx_fast *fast, size_t *n);
+/* Where the head of the next frame is to be read to, when such a value goes on behind it: what comes in one read with a head
+ * has to be copied. 0 bytes: anywhere. */
+agx_view agx_fast_between(agx_fast *fast);
 
 void agx_fast_send(agx_fast *fast, agx_fast_value *value);
 /* Takes a value back, in whatever state: nothing of it is looked at any more. If some of it was sent, the peer is told. */

@@ -1,6 +1,6 @@
 /*
- * A result is sent from the ledger's own copy: large ones go from there into the kernel, and what that does not take at
- * once is copied. From then on the stream is out of the brain's table and in `settling`: when all that is queued has gone
+ * A result is sent from the ledger's own copy: large ones go from there into the kernel, and when that takes no more a little
+ * of what is left is copied, so that we hear when it does. Once all of it is on its way the stream is out of the brain's table and in `settling`: when all that is queued has gone
  * out, its result counts as answered; if the connection is lost before, it is kept.
  */
 #include "server/fast_uv.h"
@@ -11,11 +11,14 @@
 
 #include <sys/random.h>
 
+enum { QUEUED_MIN = 16 << 10 };
+
 struct agx_fast_road {
         agx_fastconn conn;
         agx_list settling; /* streams whose reply is on its way */
         bool feeding;
         bool lost;
+        bool held; /* the rest of a large value waits until the stream is drained */
 };
 
 static void pump(agx_http *h);
@@ -160,6 +163,18 @@ static void take_gone(agx_http *h)
                 agx_list_push_back(&h->fast->settling, &s->gone);
 }
 
+/* Sends all of a small run of bytes, of a large one what can be. How much is dealt with: `*sent` more. */
+static int send_run(agx_http *h, agx_view run, bool more, size_t *sent)
+{
+        size_t taken = run.n;
+        int r = more || run.n < AGX_HTTP_OUT ? agx_buf_append_view(agx_stream_out(&h->stream), run)
+                                             : agx_stream_send_part(&h->stream, run, QUEUED_MIN, &taken);
+
+        *sent += taken;
+        h->fast->held = taken < run.n;
+        return r;
+}
+
 /* One run of bytes more, if there is any. */
 static bool send_some(agx_http *h)
 {
@@ -167,16 +182,11 @@ static bool send_some(agx_http *h)
         agx_view segments[2];
         int n = agx_fast_pending(fast, segments), r = 0;
         size_t sent = 0;
-        bool done;
 
         if (n < 0)
                 r = n;
-        for (int i = 0; !r && i < n; ++i) {
-                sent += segments[i].n;
-                r = i + 1 < n || segments[i].n < AGX_HTTP_OUT
-                            ? agx_buf_append_view(agx_stream_out(&h->stream), segments[i])
-                            : agx_stream_send(&h->stream, segments[i], &done);
-        }
+        for (int i = 0; !r && i < n; ++i)
+                r = send_run(h, segments[i], i + 1 < n, &sent);
         if (r) {
                 agx_http_close(h);
                 return false;
@@ -186,18 +196,24 @@ static bool send_some(agx_http *h)
         return n > 0;
 }
 
+/* Whoever does not read is not heard either. */
+static bool is_full(const agx_http *h)
+{
+        return h->fast->held || agx_stream_queued(&h->stream) >= AGX_FAST_OUT_LOW;
+}
+
 static void pump(agx_http *h)
 {
         if (h->fast->feeding || h->ending || agx_stream_closing(&h->stream))
                 return;
-        while (agx_stream_queued(&h->stream) < AGX_FAST_OUT_LOW && send_some(h))
+        while (!is_full(h) && send_some(h))
                 ;
         if (agx_stream_closing(&h->stream))
                 return;
         agx_stream_touch(&h->stream);
         if (!agx_stream_queued(&h->stream))
                 settle_all(h, true);
-        if (agx_stream_queued(&h->stream) >= AGX_FAST_OUT_LOW)
+        if (is_full(h))
                 agx_stream_pause(&h->stream);
         else if (agx_stream_read(&h->stream))
                 agx_http_close(h);
@@ -209,6 +225,7 @@ static void pump(agx_http *h)
 
 void agx_fast_road_drained(agx_http *h)
 {
+        h->fast->held = false;
         settle_all(h, true);
         pump(h);
 }

@@ -321,8 +321,16 @@ bool agx_fastconn_place(agx_fastconn *c, char **place, size_t *n)
 {
         uint32_t id = agx_fast_goes_on(c->fast, n);
         agx_fast_stream *s = id ? *place_of(c, id) : NULL;
+        agx_view between = AGX_VIEW_NULL;
         uint8_t *at;
 
+        if (!id)
+                between = agx_fast_between(c->fast);
+        if (between.n) {
+                *place = (char *)(uintptr_t)between.p;
+                *n = between.n;
+                return true;
+        }
         if (!s || s->id != id || s->asked || s->replied || s->crowded || *n < PLACE_MIN ||
             agx_buf_reserve(&s->body, *n, &at))
                 return false;

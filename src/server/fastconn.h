@@ -71,7 +71,7 @@ agx_view agx_fastconn_session(const agx_fastconn *c);
 
 /* 0, or a negative error: close without a word. */
 int agx_fastconn_next(agx_fastconn *c, uint64_t now, agx_view *in, agx_fastconn_wish *wish, agx_fast_stream **stream);
-/* A place for the next bytes of a large body. */
+/* A place for the next bytes of a large body, or for the head of its next frame. */
 bool agx_fastconn_place(agx_fastconn *c, char **place, size_t *n);
 uint64_t agx_fastconn_deadline(const agx_fastconn *c);
 /* The next stream that is to be told 202, or NULL. */

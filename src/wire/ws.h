@@ -89,7 +89,7 @@ enum {
         AGX_WS_CLOSING   /* the close has been sent or is about to be */
 };
 
-enum { AGX_WS_CONTROL_MAX = 125, AGX_WS_HEAD_MAX = 14 };
+enum { AGX_WS_CONTROL_MAX = 125, AGX_WS_HEAD_MAX = 14, AGX_WS_MASK = 4 /* bytes of it */ };
 
 typedef struct agx_ws agx_ws;
 
