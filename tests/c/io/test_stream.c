@@ -127,6 +127,8 @@ static void pump(rig *r, size_t n, size_t bite)
                         agx_stream_lend(&r->stream, agx_view_of(all + at, part));
                         assert_true(agx_stream_writing(&r->stream));
                         assert_int_equal(r->drained, before); /* in a later turn */
+                } else if (part && step % 7 == 4) {
+                        assert_int_equal(agx_stream_send_part(&r->stream, agx_view_of(all + at, part), 100, &part), 0);
                 } else if (part && step % 2) {
                         assert_int_equal(agx_stream_send(&r->stream, agx_view_of(all + at, part), &done), 0);
                 } else if (part) {
@@ -143,6 +145,38 @@ static void pump(rig *r, size_t n, size_t bite)
         assert_int_equal(agx_stream_queued(&r->stream), 0);
         free(all);
         free(back);
+}
+
+/* Of what the kernel does not take only a little is copied; then it is said when there is room. */
+static void a_part_is_queued(void **state)
+{
+        static char much[8 << 20];
+        size_t taken, got = 0;
+        rig r;
+
+        (void)state;
+        rig_open(&r);
+        assert_int_equal(agx_stream_send_part(&r.stream, AGX_VIEW("abc"), 100, &taken), 0);
+        assert_int_equal(taken, 3);
+        assert_int_equal(agx_stream_queued(&r.stream), 0);
+        assert_int_equal(agx_stream_send_part(&r.stream, agx_view_of(much, sizeof(much)), 100, &taken), 0);
+        assert_in_range(taken, 101, sizeof(much) - 1);
+        assert_int_equal(agx_stream_queued(&r.stream), 100);
+        for (r.drained = 0; !r.drained;) {
+                ssize_t m;
+
+                turn(&r);
+                m = recv(r.peer, much, sizeof(much), 0);
+                got += m > 0 ? (size_t)m : 0;
+        }
+        while (got < taken + 3) {
+                ssize_t m = recv(r.peer, much, sizeof(much), 0);
+
+                assert_true(m > 0);
+                got += (size_t)m;
+        }
+        assert_int_equal(got, taken + 3);
+        rig_close(&r);
 }
 
 static void a_slow_reader_gets_everything_in_order(void **state)
@@ -463,6 +497,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(writes_of_a_turn_are_one),
+                cmocka_unit_test(a_part_is_queued),
                 cmocka_unit_test(a_slow_reader_gets_everything_in_order),
                 cmocka_unit_test(a_quick_reader_too),
                 cmocka_unit_test(what_was_lent_is_free_with_the_stream),

@@ -683,6 +683,44 @@ static void test_goes_on(void **state)
         assert_int_equal(agx_fast_goes_on(m, &n), 0);
 }
 
+/* The head of the next frame may be read by itself, as long as a value that goes on behind it was read to a place. */
+static void test_between(void **state)
+{
+        static const char begun[] = "\x82\x16\2\1\2\0\5\0\0\0\xc8\0\0\0\x64\0\0\0\0\0\0";
+        static const char other[] = "\x82\x0c\2\3\1\0\6\0\0\0\xc8\0\0";
+        static const char last[] = "\x82\x0a\2\2\2\0\5\0\0\0xy";
+        _cleanup_(agx_fast_freep) agx_fast *f = end_new(true, false);
+        agx_fast_piece piece;
+        agx_view in;
+        size_t n;
+
+        (void)state;
+        for (int placed = 0; placed < 2; ++placed) {
+                in = agx_view_of(begun, sizeof(begun));
+                assert_int_equal(agx_fast_between(f).n, 0);
+                while (!agx_fast_next(f, &in, &piece))
+                        ;
+                if (placed) {
+                        assert_int_equal(agx_fast_goes_on(f, &n), 5);
+                        assert_int_equal(n, 2);
+                        assert_int_equal(agx_fast_between(f).n, 0);
+                }
+                in = AGX_VIEW("ab");
+                assert_int_equal(agx_fast_next(f, &in, &piece), 0);
+                assert_true(!piece.last && piece.data.n == 2);
+                assert_int_equal(agx_fast_between(f).n, placed ? 18 : 0);
+                in = agx_view_of(other, sizeof(other));
+                while (!agx_fast_next(f, &in, &piece))
+                        ;
+                assert_int_equal(agx_fast_between(f).n, placed ? 18 : 0);
+                in = agx_view_of(last, sizeof(last) - 1);
+                while (!agx_fast_next(f, &in, &piece))
+                        ;
+                assert_true(piece.last);
+                assert_int_equal(agx_fast_between(f).n, 0);
+        }
+}
+
 /* ---- lack of memory ---- */
 
 /* Both ends and some traffic. 0, or what failed; the log's own memory does not. */
@@ -781,6 +819,7 @@ int main(void)
                 cmocka_unit_test(test_broken),
                 cmocka_unit_test(test_fragments),
                 cmocka_unit_test(test_goes_on),
+                cmocka_unit_test(test_between),
                 cmocka_unit_test(test_out_of_memory),
                 cmocka_unit_test(test_out_of_memory_in_withdraw),
         };
