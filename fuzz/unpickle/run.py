@@ -116,6 +116,7 @@ def build(folder: str, sanitize: bool) -> Any:
     sources = [
         HERE / "machine.c",
         ROOT / "python/ext/scalars.c",
+        ROOT / "python/ext/landed.c",
         ROOT / "python/ext/large.c",
         *sorted((ROOT / "python/ext").glob("unpickle*.c")),
     ]

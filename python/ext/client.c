@@ -2,6 +2,8 @@
  * what Python call, and no more: see client.h for the rest. */
 #include "client.h"
 
+#include "landed.h"
+
 static client_core *core_of(PyObject *self)
 {
         return (client_core *)self;
@@ -273,7 +275,7 @@ static PyType_Spec core_spec = {
 int agx_ext_add_client(PyObject *module)
 {
         PyObject *call = client_call_type(module), *pending = client_pending_type(module),
-                 *body = client_body_type(module), *core = NULL;
+                 *body = agx_landed_type(module), *core = NULL;
         int r = -1;
 
         if (call && pending && body && client_watch_forks() == 0)

@@ -9,7 +9,7 @@
  *     client_call.c     the type RemoteCall: what remote() returns
  *     client_pending.c  the type Pending: what a call awaits
  *     client_wait.c     waiting for a reply without a turn of the loop
- *     client_value.c    what came becomes objects; the type Body: a large value
+ *     client_value.c    what came becomes objects
  *     client_items.c    calls that turn out to be streams
  *     client_side.c     side channels
  *
@@ -183,7 +183,6 @@ PyObject *client_items_consumed(PyObject *pending, PyObject *args);
 PyObject *client_value_take(client_core *core, agx_buf *body, agx_view value);
 /* Likewise of one from which bytes have landed, which are taken over. */
 PyObject *client_value_landed(client_core *core, agx_client_landed *landed, agx_buf *body, agx_view value);
-extern const agx_landing_memory client_land_memory;
 
 /* client_side.c */
 void client_side_hand_out(client_core *core);
@@ -233,6 +232,5 @@ void client_pending_deliver(client_pending *pending, agx_client_call *call);
 /* Wakes whoever waits; 0, or -1 with an exception, as client_process(). */
 int client_pending_wake(client_pending *pending, bool direct);
 PyObject *client_pending_type(PyObject *module);
-PyObject *client_body_type(PyObject *module);
 
 #endif

@@ -1,6 +1,8 @@
 /* A client's beginning and end: what it is made of options and looked up once, and how it is let go. */
 #include "client.h"
 
+#include "landed.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
@@ -144,7 +146,7 @@ static agx_client_config config_of(const options *o)
                 .delay_max_ms = (uint64_t)(o->delay_max * 1000.0),
                 .jitter = (unsigned)(o->jitter * 100.0),
                 .link = true,
-                .land = &client_land_memory,
+                .land = &agx_landed_memory,
                 .fast = o->fast,
                 .http_sync_ms = o->http_sync < 0 ? UINT64_MAX : (uint64_t)o->http_sync,
                 .grace_ms = (uint64_t)(o->grace * 1000.0),

@@ -209,7 +209,7 @@ static PyObject *restricted_loads(PyObject *module, PyObject *const *args, Py_ss
         }
         if (PyBytes_CheckExact(args[0]))
                 return agx_unpickle_load(PyBytes_AsString(args[0]), (size_t)PyBytes_Size(args[0]), extra, declared);
-        if (client_value_parts(args[0], &landed))
+        if (agx_landed_parts(args[0], &landed))
                 return agx_unpickle_load_landed(&landed, extra, declared);
         if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0)
                 return NULL;

@@ -38,6 +38,16 @@ typedef struct agx_landing {
         uint8_t head[AGX_LANDING_OP]; /* what it stands for, with the bytes behind it */
 } agx_landing;
 
+/* Large bytes of a value, which lie by themselves: the value then is a pickle in which an opcode NEXT_BUFFER stands for
+ * them. */
+typedef struct agx_client_landed {
+        void *object; /* NULL: there are none */
+        size_t size;
+        size_t at; /* where in the value that opcode is */
+        size_t n_head;
+        uint8_t head[AGX_LANDING_OP]; /* the opcode and the length that it stands for */
+} agx_client_landed;
+
 /* Anything zeroed is one on which nothing lands. */
 void agx_landing_drop(agx_landing *l);
 /* Looks at the body that has begun, if there is enough of it, once; lowers its ceiling by what does not go into it. 0 or

@@ -122,16 +122,8 @@ const agx_client_result *agx_client_call_result(const agx_client_call *call);
 /* Moves out the buffer that the result's views point into. */
 void agx_client_call_take_body(agx_client_call *call, agx_buf *body);
 
-/* Large bytes of a value, which lie by themselves: the value then is a pickle in which an opcode NEXT_BUFFER stands for
- * them. */
-typedef struct agx_client_landed {
-        void *object; /* NULL: there are none */
-        size_t size;
-        size_t at; /* where in the value that opcode is */
-        size_t n_head;
-        uint8_t head[AGX_LANDING_OP]; /* the opcode and the length that it stands for */
-} agx_client_landed;
-/* Moves them out, before the body is. From now on they are the shell's. */
+/* The large bytes of its value, if they lie by themselves: moved out, before the body is. From now on they are the
+ * shell's. */
 agx_client_landed agx_client_call_take_landed(agx_client_call *call);
 
 /* ---- streams ---- */
