@@ -22,7 +22,7 @@ enum {
         NEXT_BUFFER = 0x97,
 };
 
-void agx_landing_drop(agx_landing *l)
+void agx_landing_empty(agx_landing *l)
 {
         if (l->object)
                 l->memory->drop(l->object);

@@ -49,7 +49,12 @@ typedef struct agx_client_landed {
 } agx_client_landed;
 
 /* Anything zeroed is one on which nothing lands. */
-void agx_landing_drop(agx_landing *l);
+void agx_landing_empty(agx_landing *l);
+static inline void agx_landing_drop(agx_landing *l)
+{
+        if (l->looked)
+                agx_landing_empty(l);
+}
 /* Looks at the body that has begun, if there is enough of it, once; lowers its ceiling by what does not go into it. 0 or
  * -ENOMEM. */
 int agx_landing_look(agx_landing *l, const agx_landing_memory *memory, agx_buf *body);

@@ -75,8 +75,10 @@ static void on_outcome(agx_client *c, agx_client_conn *conn, agx_client_call *ca
         }
         call->body = conn->http.body; /* the views of the reply point into it */
         agx_buf_init(&conn->http.body, call->body.max);
-        call->land = conn->land;
-        conn->land = (agx_landing){.memory = NULL};
+        if (conn->land.looked) {
+                call->land = conn->land;
+                conn->land = (agx_landing){.memory = NULL};
+        }
         call->result.value = reply.value;
         call->result.fault = reply.fault;
         agx_calls_ack(c, call->counter);
