@@ -22,7 +22,7 @@ PRELOAD = (
 )
 """Set by tools/tsan_ext.sh: another build of the extension, with a sanitizer."""
 PROGRAM = "from agentix._worker import main; main(3)"
-PATIENCE = 60.0
+PATIENCE = 300.0 if PRELOAD else 60.0
 """Seconds after which a test gives up; nothing depends on how long things take otherwise."""
 
 
