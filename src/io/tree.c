@@ -146,7 +146,7 @@ static int kill_found(void)
 
         for (size_t i = 0; i < n; i++)
                 list[i].below = list[i].parent == getpid();
-        return n ? kill_marked(list, n) : 0; /* NOLINT(clang-analyzer-unix.Malloc): a cleanup frees it */
+        return n ? kill_marked(list, n) : 0;
 }
 
 int agx_tree_kill_children(void)

@@ -494,9 +494,8 @@ agx_call *agx_calls_item(agx_calls *c, uint64_t worker, const agx_frame *frame, 
                 *odd = "an item that no call waits for";
                 return NULL;
         }
-        if (!take_over(&value, frame->backing, frame->value) && agx_buf_append_view(&value, frame->value))
-                *ended = true;
-        else if (agx_ledger_add_item(c->ledger, call, &value))
+        if ((!take_over(&value, frame->backing, frame->value) && agx_buf_append_view(&value, frame->value)) ||
+            agx_ledger_add_item(c->ledger, call, &value))
                 *ended = true;
         agx_buf_deinit(&value);
         if (*ended)

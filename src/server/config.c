@@ -178,8 +178,8 @@ static void read_logs(reader *r)
         c->trace_items = read_items(r, "AGENTIX_TRACE_BUFFER");
 }
 
-bool agx_config_read(agx_config *c, int argc, char *const *argv, agx_config_get get, void *user, char *why,
-                     unsigned size)
+bool agx_config_read(agx_config *c, int argc, char *const *argv, agx_config_get get, void *user,
+                     char *why /* NOLINT(readability-non-const-parameter) */, unsigned size)
 {
         reader r = {c, get, user, why, size};
 

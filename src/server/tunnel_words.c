@@ -216,8 +216,9 @@ static bool take_headers(agx_mp_reader *r, agx_view *headers)
 
                 if (t.kind == AGX_MP_ARRAY && (pair.kind != AGX_MP_ARRAY || pair.count != 2))
                         return false;
-                if (agx_mp_next(r).kind != AGX_MP_STR || agx_mp_next(r).kind != AGX_MP_STR)
-                        return false;
+                for (int part = 0; part < 2; ++part) /* name and value */
+                        if (agx_mp_next(r).kind != AGX_MP_STR)
+                                return false;
         }
         *headers = agx_view_of(begin, (size_t)(r->rest.p - begin));
         return true;

@@ -118,7 +118,7 @@ static int spawn(agx_process *p, const agx_frame *frame, const fds *f)
                                         agx_process_text(&p->directory)};
 
         if (!argv || !envp)
-                return -ENOMEM; /* NOLINT(clang-analyzer-unix.Malloc): cleanups free them */
+                return -ENOMEM;
         snprintf(group, sizeof(group), "group=%s", p->group);
         snprintf(oom, sizeof(oom), "oom=%d", OOM_SCORE_ADD);
         snprintf(kill_ms, sizeof(kill_ms), "kill_ms=%d", AGX_PROC_KILL_MS);
