@@ -24,8 +24,6 @@ static void part_closed(agx_worker *w)
                 return;
         agx_closep(&w->conduits);
         agx_tail_deinit(&w->tail);
-        agx_deframer_deinit(&w->deframer);
-        agx_bulk_deinit(&w->bulk);
         agx_list_unlink(&w->node);
         free(w);
 }
@@ -283,9 +281,14 @@ static void channel_drained(agx_stream *s)
                 w->ops->drained(w);
 }
 
+/* What was on its way may be much, and output of what the worker left behind may come for long. */
 static void channel_closed(agx_stream *s)
 {
-        part_closed(worker_of_channel(s));
+        agx_worker *w = worker_of_channel(s);
+
+        agx_bulk_deinit(&w->bulk);
+        agx_deframer_deinit(&w->deframer);
+        part_closed(w);
 }
 
 static const agx_stream_ops channel_ops = {.data = channel_data,

@@ -100,6 +100,24 @@ def test_a_death_while_a_long_call_is_on_its_way(server: Server) -> None:
         assert ended(c, ids[1]).value == str(9 << 20).encode()  # nothing of it had gone there: the next worker gets it
 
 
+def test_what_was_on_its_way_to_a_dead_worker_goes_with_it(server: Server) -> None:
+    pid = int(server.call("pid").value)
+    orphan = int(server.call("orphan").value)  # it keeps the worker's output open
+    try:
+        with contextlib.closing(server.connect(60)) as c:
+            os.kill(pid, signal.SIGSTOP)
+            call_id = c.start("length", bytes(100 << 20), Prefer="wait=0")
+            assert c.reply().status == 202
+            os.kill(pid, signal.SIGKILL)
+            assert ended(c, call_id).error["type"] == "WorkerDied"
+        by = time.monotonic() + 60
+        while server.rss_mb() > 50:  # some memory is kept for a second
+            assert time.monotonic() < by, server.rss_mb()
+            time.sleep(0.1)
+    finally:
+        os.kill(orphan, signal.SIGKILL)
+
+
 def test_memory_for_long_frames_is_given_back(server: Server) -> None:
     with contextlib.closing(server.connect(60)) as c:
         assert c.call("in_pieces", str(100 << 20).encode()).value == b"\xa5" * (100 << 20)
