@@ -349,7 +349,7 @@ def test_cancelled_in_flight(run: Any) -> None:
                 await task
             assert time.monotonic() - begun < 0.7
             async with asyncio.timeout(20):
-                while not core(client).counts()["acks"]:  # the late reply is heard out
+                while not core(client).counts()["acks"]:  # noqa: ASYNC110 - the late reply is heard out
                     await asyncio.sleep(0.01)
             assert await client.remote(add, 1, 2) == 3
             assert f"{core(client).session}-1" in server.acked
