@@ -258,7 +258,7 @@ static int size_below(int dir, unsigned depth, uint64_t *bytes)
 
         if (!names)
                 agx_closep(&fd);
-        while (!r && (entry = readdir(names)) != NULL) {
+        while (names && !r && (entry = readdir(names)) != NULL) {
                 _cleanup_(agx_closep) int child = -1;
                 struct stat st;
 

@@ -113,7 +113,9 @@ bool agx_state_is(const char *output, const char *sum, char digest[AGX_DIGEST_SI
         if (!path || agx_tree_read(path, &text, &ignored) || stat(output, &st))
                 return false;
         rest = agx_buf_view(&text);
-        if (!agx_view_split(&rest, '\n', &line) || !agx_view_split(&rest, '\n', &line) || !agx_digest_is(line))
+        if (!agx_view_split(&rest, '\n', &line))
+                return false;
+        if (!agx_view_split(&rest, '\n', &line) || !agx_digest_is(line))
                 return false;
         memcpy(digest, line.p, line.n);
         digest[line.n] = 0;

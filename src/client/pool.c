@@ -615,8 +615,9 @@ void agx_pool_tick(agx_client *c, uint64_t now_ms)
                 else
                         drop_draining(c, conn);
         }
-        if (agx_fastlink_is_up(c) && !c->carrier->n_carried && c->carrier->since_ms + AGX_CLIENT_IDLE_MS <= now_ms)
-                agx_pool_close(c, c->carrier);
+        conn = agx_fastlink_is_up(c) ? c->carrier : NULL;
+        if (conn && !conn->n_carried && conn->since_ms + AGX_CLIENT_IDLE_MS <= now_ms)
+                agx_pool_close(c, conn);
         while ((conn = first_of(&c->idle)) && conn->since_ms + AGX_CLIENT_IDLE_MS <= now_ms)
                 agx_pool_close(c, conn);
 }

@@ -150,6 +150,7 @@ int agx_client_start(agx_client *c, agx_view callable, agx_view arguments, agx_v
         return agx_client_start_stream(c, callable, arguments, context, 0, deadline_ms, user, now_ms, callp);
 }
 
+/* NOLINTNEXTLINE(readability-function-size): what a call is made of, handed on by name */
 int agx_client_start_stream(agx_client *c, agx_view callable, agx_view arguments, agx_view context, uint64_t window,
                             uint64_t deadline_ms, void *user, uint64_t now_ms, agx_client_call **callp)
 {
@@ -158,6 +159,7 @@ int agx_client_start_stream(agx_client *c, agx_view callable, agx_view arguments
         return agx_client_start_parts(c, callable, parts, context, window, deadline_ms, user, now_ms, callp);
 }
 
+/* NOLINTNEXTLINE(readability-function-size): what a call is made of, handed on by name */
 int agx_client_start_parts(agx_client *c, agx_view callable, const agx_view arguments[3], agx_view context,
                            uint64_t window, uint64_t deadline_ms, void *user, uint64_t now_ms, agx_client_call **callp)
 {

@@ -131,7 +131,8 @@ typedef enum agx_resume {
         AGX_RESUME_NEVER_SEEN, /* ResultUnavailable, reason never_seen: it may be sent again */
         AGX_RESUME_DROPPED     /* ResultUnavailable, reason dropped: retired, or another session's */
 } agx_resume;
-/* An anonymous call is taken over by the session that resumes it. 0 or -ENOMEM. */
+/* `*call` is NULL unless it is open or to be replayed. An anonymous call is taken over by the session that resumes it.
+ * 0 or -ENOMEM. */
 int agx_ledger_resume(agx_ledger *ledger, agx_view session, agx_view id, uint64_t now_ms, agx_resume *answer,
                       agx_call **call);
 /* Retires a RETAINED call of that session; anything else is passed over, running ids included. */

@@ -229,24 +229,21 @@ static int answer(agx_rpc_link *link, agx_view id, uint64_t now, bool *again, ag
         }
         if (r)
                 return r;
-        if (call && has_item(link, call)) {
+        if (!call && verdict == AGX_RESUME_NEVER_SEEN)
+                return say_unavailable(link, id, "no call with this id has come here", AGX_VIEW("never_seen"), saying);
+        if (!call)
+                return say_unavailable(link, id,
+                                       "the call has ended, or was cancelled before it came, and no result is kept",
+                                       AGX_VIEW("dropped"), saying);
+        if (has_item(link, call)) {
                 agx_rpc_take_over(call);
                 *again = true;
                 return say_item(link, call, saying);
         }
-        switch (verdict) {
-        case AGX_RESUME_OPEN:
-                agx_rpc_take_over(call);
-                return AGX_RPC_E_NONE;
-        case AGX_RESUME_REPLAY:
+        if (verdict == AGX_RESUME_REPLAY)
                 return say_outcome(link, call, saying);
-        case AGX_RESUME_NEVER_SEEN:
-                return say_unavailable(link, id, "no call with this id has come here", AGX_VIEW("never_seen"), saying);
-        case AGX_RESUME_DROPPED:
-                break;
-        }
-        return say_unavailable(link, id, "the call has ended, or was cancelled before it came, and no result is kept",
-                               AGX_VIEW("dropped"), saying);
+        agx_rpc_take_over(call);
+        return AGX_RPC_E_NONE;
 }
 
 /* The next id of a list that has something to be said of it. What is queued as well is said in its turn. */

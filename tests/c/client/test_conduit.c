@@ -137,7 +137,7 @@ static void what_is_no_runtime_is_left(void **state)
         static const char *const texts[] = {
                 "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
                 "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
-                "HTTP/1.1 200 OK\r\nContent-Length: 52\r\nConnection: close\r\n\r\n" HEALTH,
+                ("HTTP/1.1 200 OK\r\nContent-Length: 52\r\nConnection: close\r\n\r\n" HEALTH),
                 "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n",
                 "SSH-2.0-x\r\n\r\n",
         };

@@ -207,14 +207,21 @@ static bool too_much_kept(const ledger_model *m)
         return n > m->bounds.kept_max || bytes > m->bounds.kept_bytes;
 }
 
+static model_call *oldest_kept(ledger_model *m)
+{
+        model_call *oldest = NULL;
+
+        for (size_t i = 0; i < m->n_calls; ++i)
+                if (m->calls[i].kept && (!oldest || m->calls[i].since < oldest->since))
+                        oldest = &m->calls[i];
+        return oldest;
+}
+
 static void evict(ledger_model *m)
 {
-        while (too_much_kept(m)) {
-                model_call *oldest = NULL;
+        model_call *oldest;
 
-                for (size_t i = 0; i < m->n_calls; ++i)
-                        if (m->calls[i].kept && (!oldest || m->calls[i].since < oldest->since))
-                                oldest = &m->calls[i];
+        while (too_much_kept(m) && (oldest = oldest_kept(m))) {
                 copy_text(m->last_evicted, MODEL_ID, oldest->id);
                 ++m->evicted;
                 retire(m, oldest);
