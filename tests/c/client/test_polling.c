@@ -433,9 +433,9 @@ static void test_hostile_answers_end_the_link_only(void **state)
                                              "0{}",
                                              "42/rpc,[",
                                              "3",
-                                             "2\x1e"
-                                             "2\x1e"
-                                             "7"};
+                                             ("2\x1e"
+                                              "2\x1e"
+                                              "7")};
 
         (void)state;
         for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); ++i) {
