@@ -344,16 +344,13 @@ static int push_extra(agx_unpickler *u, PyObject *module, PyObject *name)
 {
         PyObject *key = PyTuple_Pack(2, module, name);
         PyObject *cls = key && u->extra ? PyDict_GetItemWithError(u->extra, key) : NULL;
-        int r;
-        if (PyErr_Occurred())
-                r = -1;
-        else if (!cls)
+        int r = -1;
+
+        if (!cls && !PyErr_Occurred())
                 r = agx_unpickle_push_declared(u, module, name, key);
-        else if (!PyType_Check(cls))
+        else if (cls && !PyType_Check(cls))
                 r = agx_unpickle_fail_global(u, module, name, "was admitted, but did not resolve to a type");
-        else if (agx_unpickle_remember(u, cls, &agx_registered) < 0)
-                r = -1;
-        else
+        else if (cls && agx_unpickle_remember(u, cls, &agx_registered) >= 0)
                 r = agx_unpickle_push(u, Py_NewRef(cls), 0);
         Py_XDECREF(key);
         return r;

@@ -113,20 +113,19 @@ static bool read_options(options *o, int argc, char **argv)
         for (int i = 1; i < argc; ++i) {
                 const char *value = i + 1 < argc ? argv[i + 1] : NULL;
                 uint64_t n = 0;
+                bool given = read_number(value, &n);
 
                 if (!strcmp(argv[i], "--once")) {
                         o->once = true;
                 } else if (!strcmp(argv[i], "--progress")) {
                         o->progress = true;
-                } else if (!read_number(value, &n)) {
-                        return false;
-                } else if (!strcmp(argv[i], "--seed")) {
+                } else if (given && !strcmp(argv[i], "--seed")) {
                         o->seed = n;
                         ++i;
-                } else if (!strcmp(argv[i], "--calls")) {
+                } else if (given && !strcmp(argv[i], "--calls")) {
                         o->calls = n;
                         ++i;
-                } else if (!strcmp(argv[i], "--run") && n && n <= 60000) {
+                } else if (given && !strcmp(argv[i], "--run") && n && n <= 60000) {
                         o->run = (uint32_t)n;
                         ++i;
                 } else {
