@@ -464,9 +464,8 @@ static void on_up(sim_pipe *p, agx_view in)
         sim_worker *w = agx_container_of(p, sim_worker, up);
         agx_frame frame;
         agx_view payload;
-        int r = 0;
 
-        while (w->crew && !(r = agx_deframer_next(&w->deframer, &in, &payload))) {
+        while (w->crew && !agx_deframer_next(&w->deframer, &in, &payload)) {
                 if (agx_frame_parse(payload, &frame)) {
                         sim_judge_blame(w->s->judge, 0, "a worker's frame is malformed");
                         return;
