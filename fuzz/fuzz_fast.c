@@ -228,7 +228,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         make(&bytes, agx_view_of(data + 2, size - 2), data[0]);
         in = agx_buf_view(&bytes);
         read_all(&logs[0], data[0] & AS_CLIENT, in, in.n, in.n);
-        read_all(&logs[1], data[0] & AS_CLIENT, in, 1 + data[1] % in.n, in.n);
+        read_all(&logs[1], data[0] & AS_CLIENT, in, 1 + data[1] % (in.n ? in.n : 1), in.n);
         read_all(&logs[2], data[0] & AS_CLIENT, in, 1, 1);
         for (int i = 1; i < 3; ++i)
                 must(agx_view_eq(agx_buf_view(&logs[0]), agx_buf_view(&logs[i])));
