@@ -78,9 +78,8 @@ static void do_open(run *r, agx_client_conn *conn)
 static void do_write(run *r, agx_client_conn *conn)
 {
         agx_view segments[2];
-        size_t n;
 
-        while (!r->stalled && (n = agx_client_conn_pending(conn, segments))) {
+        while (!r->stalled && agx_client_conn_pending(conn, segments)) {
                 check_secret(r, segments[0]);
                 agx_client_conn_sent(conn, segments[0].n);
         }

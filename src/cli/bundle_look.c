@@ -103,7 +103,7 @@ static int run_inspect(agx_cli *cli, void *values)
                 r = t.tar ? read_tar_manifest(v->bundle, &u, &why)
                           : agx_cache_manifest(&t.cache, t.entry, &u.manifest, &why);
         if (r == AGX_CACHE_E_NONE)
-                r = agx_bundle_not_found(&why, v->bundle);
+                return agx_cli_trouble(cli, agx_bundle_not_found(&why, v->bundle), &why);
         if (r)
                 return agx_cli_trouble(cli, r, &why);
         if (t.tar)

@@ -28,11 +28,13 @@ static bool dumb_terminal(void)
 
 static bool wants_color(FILE *stream, const char *color)
 {
+        const char *force = getenv("CLICOLOR_FORCE");
+
         if (color && !strcmp(color, "always"))
                 return true;
         if ((color && !strcmp(color, "never")) || env_set("NO_COLOR"))
                 return false;
-        if (env_set("CLICOLOR_FORCE") && strcmp(getenv("CLICOLOR_FORCE"), "0") != 0)
+        if (force && *force && strcmp(force, "0") != 0)
                 return true;
         return isatty(fileno(stream)) && !dumb_terminal();
 }

@@ -165,11 +165,9 @@ static int run(agx_config *config)
 {
         agx_statedir dir = {.fd = -1, .lock = -1};
         _cleanup_(agx_freep) char *python = absolute(config->python);
-        char own_log_dir[64];
         agx_server *server;
         int r;
 
-        choose_log_dir(config, own_log_dir);
         if (!python)
                 return fail(config, "there is no program as --python names it");
         config->python = python;
@@ -184,8 +182,8 @@ static int run(agx_config *config)
 
 int main(int argc, char **argv)
 {
+        char why[256], own_log_dir[64];
         agx_config config;
-        char why[256];
         int r;
 
         if (argc && !strcmp(argv[0], AGX_KEEPER_NAME))
@@ -206,5 +204,6 @@ int main(int argc, char **argv)
         if (config.help || config.version)
                 return 0;
         harden(&config);
+        choose_log_dir(&config, own_log_dir);
         return run(&config);
 }

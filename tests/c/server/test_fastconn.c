@@ -210,7 +210,7 @@ static agx_fast_stream *ask(rig *r, uint32_t stream, uint32_t wait_ms, agx_view 
         assert_int_equal(r->wish, AGX_FASTCONN_SUBMIT);
         s = r->asked;
         assert_non_null(s);
-        assert_int_equal(s->id, stream);
+        assert_int_equal(s->id, stream); /* NOLINT(clang-analyzer-core.NullDereference): as asserted */
         assert_true(agx_view_eq(s->request.call_id, agx_view_str(id)));
         assert_true(agx_view_eq(s->request.callable, AGX_VIEW("m::f")));
         assert_true(agx_view_eq(s->request.arguments, arguments));
