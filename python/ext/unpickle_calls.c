@@ -25,7 +25,7 @@ static int text_view(agx_unpickler *u, PyObject *text, agx_view *view)
 
 int agx_unpickle_on_stack_global(agx_unpickler *u)
 {
-        agx_view module, name;
+        agx_view module = AGX_VIEW_NULL, name = AGX_VIEW_NULL;
         if (agx_unpickle_need(u, 2) < 0 || text_view(u, u->stack[u->n - 2], &module) < 0 ||
             text_view(u, u->stack[u->n - 1], &name) < 0 || agx_unpickle_global(u, module, name) < 0)
                 return -1;

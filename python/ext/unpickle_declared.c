@@ -68,7 +68,7 @@ static PyObject *make_items(agx_unpickler *u, PyObject *cls, PyObject *args, con
 
 static PyObject *new_declared(agx_unpickler *u, PyObject *cls, PyObject *args)
 {
-        plan p;
+        plan p = {0};
         if (plan_of(u, &p) < 0)
                 return NULL;
         if (agx_unpickle_charge(u, SIZE_INSTANCE + SIZE_FIELD * (uint64_t)PyDict_Size(p.fields)) < 0)
@@ -84,7 +84,7 @@ static PyObject *new_declared(agx_unpickler *u, PyObject *cls, PyObject *args)
 
 static PyObject *find_member(agx_unpickler *u, PyObject *cls, PyObject *args)
 {
-        plan p;
+        plan p = {0};
         (void)cls;
         if (plan_of(u, &p) < 0)
                 return NULL;
@@ -181,7 +181,7 @@ static int fill_model(agx_unpickler *u, PyObject *object, PyObject *state, const
 
 static int build_declared(agx_unpickler *u, PyObject *object, PyObject *state)
 {
-        plan p;
+        plan p = {0};
         if (plan_of(u, &p) < 0)
                 return -1;
         if (p.how != 'f' && p.how != 'm')
