@@ -24,11 +24,11 @@ void agx_land_init(agx_land *l)
         *l = (agx_land){.head = AGX_BUF_NULL(SIZE_MAX)};
 }
 
+/* The frame's payload stays until the next one: who has it looks at it still. */
 static void close_it(agx_land *l)
 {
         Py_CLEAR(l->bytes);
         agx_scalars_drop(&l->reader);
-        agx_buf_clear(&l->head);
 }
 
 void agx_land_deinit(agx_land *l)

@@ -43,7 +43,7 @@ static inline bool agx_land_is_open(const agx_land *l)
 /* Where the next bytes come to lie, up to `max` of them; they may be read there before they are put. False: nowhere in particular. */
 bool agx_land_place(const agx_land *l, size_t max, struct iovec *place);
 void agx_land_put(agx_land *l, agx_view part);
-/* True: all has come; the payload of the frame, with empty arguments. Valid until agx_land_take(). */
+/* True: all has come; the payload of the frame, with empty arguments. Valid until agx_land_begin(). */
 bool agx_land_is_whole(const agx_land *l, agx_view *payload);
 /* The arguments, decoded: (args, kwargs); or else, as bytes, their pickle. With the interpreter; NULL with an exception. */
 PyObject *agx_land_take(agx_land *l);

@@ -90,7 +90,7 @@ static int begin_frame(agx_deframer *d, uint32_t stream, uint64_t total)
                 return AGX_FRAME_E_TOO_LARGE;
         d->stream = stream;
         d->missing = total;
-        d->begun++;
+        d->number = ++d->begun;
         agx_buf_expect(&d->pieces, total);
         return 0;
 }
@@ -253,7 +253,7 @@ bool agx_deframer_idle(const agx_deframer *d)
 
 bool agx_deframer_begun(const agx_deframer *d, agx_view *begun, uint64_t *total, unsigned *number)
 {
-        *number = d->begun;
+        *number = d->stream ? d->number : d->begun;
         if (d->stream) {
                 *begun = agx_buf_view(&d->pieces);
                 *total = d->pieces.len + d->missing;

@@ -35,7 +35,8 @@ typedef struct agx_deframer {
         int over;         /* the condition that ended it */
         bool in_piece;    /* its head is read */
         bool diverted;
-        unsigned begun; /* how many frames have begun that may be diverted */
+        unsigned begun;  /* how many frames have begun that may be diverted */
+        unsigned number; /* of the one in pieces, among them */
 } agx_deframer;
 
 void agx_deframer_init(agx_deframer *d, size_t max);

@@ -1,10 +1,13 @@
 """Long frames in pieces, both ways, and what goes between them."""
 
 import itertools
+import os
 import pickle
 import random
+import signal
 import socket
 import struct
+import time
 
 import pytest
 from worker_peer import Peer, pack, piece, pieces, worker
@@ -91,6 +94,40 @@ def test_calls_between_two_pieces_are_answered_at_once() -> None:
             assert w.value("aecho", "between") == "between"
             w.send_raw(part)
         assert w.decode(w.answer(large)) == big
+        w.nothing_else()
+
+
+def test_a_call_whose_large_bytes_come_late_is_still_there_when_it_begins() -> None:
+    """What was kept of its frame must live as long as its name is needed; freed memory is unmapped at once here."""
+    args = (b"a" * 66_500, b"b" * (1 << 20))
+    with worker(env={"MALLOC_MMAP_THRESHOLD_": "65536"}) as w:
+        parts = pieces(call(w, "all_of", *args), itertools.chain([4_000], itertools.repeat(120_000)))
+        large = w.last
+        w.send_raw(next(parts))
+        assert w.value("echo", "read") == "read"
+        os.kill(w.pid, signal.SIGSTOP)
+        w.send_raw(next(parts))  # of which as much is read at once as there is room for
+        os.kill(w.pid, signal.SIGCONT)
+        for part in parts:
+            w.send_raw(part)
+        assert w.decode(w.answer(large)) == (args, {})
+        w.nothing_else()
+
+
+def test_frames_that_are_cut_between_two_pieces() -> None:
+    args, ids = (b"a" * 200_000, b"b" * (1 << 20)), []
+    with worker(env={"MALLOC_MMAP_THRESHOLD_": "65536"}) as w:
+        parts = pieces(call(w, "all_of", *args), itertools.repeat(100_000))
+        large = w.last
+        for part in parts:
+            w.send_raw(part)
+            small = w.request("echo", (len(ids),))
+            ids.append(w.last)
+            for half in (small[:20], small[20:]):
+                w.send_raw(half)
+                time.sleep(0.02)  # most likely they are read one by one, which must make no difference
+        assert [w.decode(w.answer(call_id)) for call_id in ids] == list(range(len(ids)))
+        assert w.decode(w.answer(large)) == (args, {})
         w.nothing_else()
 
 

@@ -384,6 +384,34 @@ static void test_pieces_of_too_much(void **state)
         }
 }
 
+/* Who has looked at it once need not look again because others begin meanwhile. */
+static void test_a_frame_in_pieces_keeps_its_number(void **state)
+{
+        _cleanup_(agx_deframer_deinitp) agx_deframer d;
+        agx_view in = AGX_VIEW(PIECE("\x16", "\4", "\1", "\2", "\1") SIZE("\x05") "ab"), payload, begun;
+        unsigned first, number;
+        uint64_t total;
+
+        (void)state;
+        agx_deframer_init(&d, 100);
+        assert_int_equal(agx_deframer_next(&d, &in, &payload), AGX_FRAME_E_MORE);
+        assert_true(agx_deframer_begun(&d, &begun, &total, &first));
+        assert_view(begun, AGX_VIEW("ab"));
+        in = AGX_VIEW("\4\0\0\0x"); /* part of another one */
+        assert_int_equal(agx_deframer_next(&d, &in, &payload), AGX_FRAME_E_MORE);
+        assert_true(agx_deframer_begun(&d, &begun, &total, &number));
+        assert_int_equal(number, first);
+        in = AGX_VIEW("yz." PIECE("\x0b", "\4", "\2", "\2", "\1") "cde");
+        assert_int_equal(agx_deframer_next(&d, &in, &payload), 0);
+        assert_view(payload, AGX_VIEW("xyz."));
+        assert_int_equal(agx_deframer_next(&d, &in, &payload), 0);
+        assert_view(payload, AGX_VIEW("abcde"));
+        in = AGX_VIEW("\4\0\0\0x");
+        assert_int_equal(agx_deframer_next(&d, &in, &payload), AGX_FRAME_E_MORE);
+        assert_true(agx_deframer_begun(&d, &begun, &total, &number));
+        assert_true(number != first);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -397,6 +425,7 @@ int main(void)
                 cmocka_unit_test(test_a_diverted_frame_comes_in_parts),
                 cmocka_unit_test(test_pieces_that_cannot_be),
                 cmocka_unit_test(test_pieces_of_too_much),
+                cmocka_unit_test(test_a_frame_in_pieces_keeps_its_number),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
