@@ -14,7 +14,7 @@ BENCH_ARGS ?=
 SIM_CALLS ?= 10000000
 LOADER_STREAMS ?= 100000000
 SIM_SEED ?= 1000000
-TSAN_CALLS ?= 20000
+SANITIZED_CALLS ?= 20000
 
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/bin:$(PATH)
 export CTEST_OUTPUT_ON_FAILURE := 1
@@ -85,7 +85,12 @@ tsan: setup ## C tests under ThreadSanitizer, clang
 .PHONY: tsan-ext
 tsan-ext: setup ## Tests of worker and host with an extension under ThreadSanitizer, gcc
 	@echo "== worker and host under ThreadSanitizer"
-	JOBS=$(JOBS) TSAN_CALLS=$(TSAN_CALLS) tools/tsan_ext.sh $(PYTEST_ARGS)
+	JOBS=$(JOBS) SANITIZED_CALLS=$(SANITIZED_CALLS) tools/sanitized_ext.sh thread $(PYTEST_ARGS)
+
+.PHONY: asan-ext
+asan-ext: setup ## The same under AddressSanitizer
+	@echo "== worker and host under AddressSanitizer"
+	JOBS=$(JOBS) SANITIZED_CALLS=$(SANITIZED_CALLS) tools/sanitized_ext.sh address $(PYTEST_ARGS)
 
 .PHONY: sim
 sim: setup ## SIM_CALLS simulated calls under trouble, from SIM_SEED on
@@ -134,7 +139,7 @@ pythons: setup ## pytest under the other supported interpreters that this machin
 	done
 
 .PHONY: long
-long: test sim tsan tsan-ext tidy fuzz fuzz-loader pythons autobahn ## Everything that is too slow for `make test`
+long: test sim tsan tsan-ext asan-ext tidy fuzz fuzz-loader pythons autobahn ## Everything that is too slow for `make test`
 	@echo "== long tests"
 	python -m pytest -q -m long --timeout 7200 -o faulthandler_timeout=7300 $(PYTEST_ARGS) || [ $$? -eq 5 ]
 

@@ -46,7 +46,7 @@ def worker_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     paths = [str(TARGETS), ours, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     lines = list(dict.fromkeys(paths))
     python = venv / "bin" / "python"
-    if library := os.environ.get("AGENTIX_TEST_WORKER_PRELOAD"):  # tools/tsan_ext.sh; the runtime hands down none
+    if library := os.environ.get("AGENTIX_TEST_WORKER_PRELOAD"):  # tools/sanitized_ext.sh; the runtime hands down none
         lines.append("import os; os.environ.pop('LD_PRELOAD', None)")  # not for what the worker starts
         real, python = python, python.with_name("preloading")
         python.write_text(f'#!/bin/sh\nLD_PRELOAD={library} exec {real} "$@"\n')

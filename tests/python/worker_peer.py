@@ -20,7 +20,7 @@ PATH = os.pathsep.join([*filter(None, [os.environ.get("AGENTIX_TEST_WORKER_PATH"
 PRELOAD = (
     {"LD_PRELOAD": os.environ["AGENTIX_TEST_WORKER_PRELOAD"]} if "AGENTIX_TEST_WORKER_PRELOAD" in os.environ else {}
 )
-"""Set by tools/tsan_ext.sh: another build of the extension, with a sanitizer."""
+"""Set by tools/sanitized_ext.sh: another build of the extension, with a sanitizer."""
 PROGRAM = "from agentix._worker import main; main(3)"
 PATIENCE = 300.0 if PRELOAD else 60.0
 """Seconds after which a test gives up; nothing depends on how long things take otherwise."""
