@@ -267,7 +267,7 @@ class FakeClient:
         self.close_error: BaseException | None = None
         self.made.append(self)
 
-    async def remote(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def _remote(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return fn(*args, **kwargs)
 
     async def try_remote(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
