@@ -223,11 +223,15 @@ static void pump(agx_http *h)
                 agx_deadline_set(&h->deadline, agx_fastconn_deadline(&h->fast->conn));
 }
 
+/* Who has taken all that was queued does read, and is heard in this turn even if there is more for him at once: else a large
+ * reply would keep his calls waiting until its end. */
 void agx_fast_road_drained(agx_http *h)
 {
         h->fast->held = false;
         settle_all(h, true);
         pump(h);
+        if (!h->ending && !agx_stream_closing(&h->stream) && agx_stream_read(&h->stream))
+                agx_http_close(h);
 }
 
 /* ---- in ---- */
