@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 enum {
-        READ_PER_TURN = 512 << 10,   /* bytes, before who was answered by them goes on, and other events get their turn */
-        READS_PER_TURN = 128,        /* likewise */
-        WRITE_PER_TURN = 8 << 20,    /* bytes, likewise */
+        READ_PER_TURN = 512 << 10, /* bytes, before who was answered by them goes on, and other events get their turn */
+        READS_PER_TURN = 128,      /* likewise */
+        WRITE_PER_TURN = 8 << 20,  /* bytes, likewise */
         TRANSPORT_SLICE = 256 << 10, /* given to a transport at once; it copies */
         SLOT_BITS = 16,
 };
