@@ -338,9 +338,7 @@ static void take_acks(agx_calls *c, agx_view session, agx_view acks)
 
 static size_t on_its_way(const agx_calls_worker *worker)
 {
-        const agx_bulk *bulk = worker->bulk;
-
-        return worker->queued + (bulk ? bulk->middle_bytes + bulk->large_bytes : 0);
+        return worker->queued + (worker->bulk ? agx_bulk_bytes(worker->bulk) : 0);
 }
 
 /* Only a call that is new needs room; one that is not whole needs none, and what an empty queue cannot hold is let in: it is

@@ -78,7 +78,7 @@ void agx_server_worker_fed(agx_server *s)
 
         if (!w)
                 return;
-        note_large(s, agx_stream_queued(&w->channel) + w->bulk.middle_bytes + w->bulk.large_bytes);
+        note_large(s, agx_stream_queued(&w->channel) + agx_bulk_bytes(&w->bulk));
         w->worked = true;
         agx_worker_touch(w);
 }

@@ -43,6 +43,11 @@ void agx_bulk_init(agx_bulk *b);
 void agx_bulk_deinit(agx_bulk *b);
 /* Takes the frame over. */
 void agx_bulk_push(agx_bulk *b, agx_bulk_frame *f);
+/* Bytes that have not been sent. */
+static inline size_t agx_bulk_bytes(const agx_bulk *b)
+{
+        return b->middle_bytes + b->large_bytes;
+}
 static inline bool agx_bulk_empty(const agx_bulk *b)
 {
         return agx_list_empty(&b->middle) && agx_list_empty(&b->large);

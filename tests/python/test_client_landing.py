@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
 import pytest
 from clienttools import BODIES, core, echo, run
 from standin import Connection, Request, StandIn
@@ -207,7 +208,6 @@ def test_one_object_stays_one(run: Any) -> None:
 
 
 def test_arrays(run: Any) -> None:
-    numpy = pytest.importorskip("numpy")
     array = numpy.arange(MIB, dtype="<u4")
 
     async def main() -> None:
